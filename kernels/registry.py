@@ -1,0 +1,56 @@
+"""Every implementation, one line each, imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+
+import torch
+
+from kernels.implementation import Implementation
+from kernels.problem import Problem
+
+IMPLEMENTATIONS = {
+    "eager": "kernels.eager",
+    "torch-cpu-flash": "kernels.torch_cpu_flash",
+    "fa2": "kernels.fa2",
+}
+
+AUTO = {
+    "cuda": ("fa2", "eager"),
+    "cpu": ("torch-cpu-flash", "eager"),
+}
+"""What "auto" takes on each kind of device: the first that supports the problem."""
+
+SMALL = Problem(batch=1, heads=1, queries=16, keys=16, head_dim=64)
+
+
+@cache
+def load(name: str) -> Implementation:
+    """The implementation of this name.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if name not in IMPLEMENTATIONS:
+        known = ", ".join(IMPLEMENTATIONS)
+        raise ValueError(f"implementation {name!r} is not known; choose auto, {known}")
+    return importlib.import_module(IMPLEMENTATIONS[name]).IMPLEMENTATION
+
+
+def choose(problem: Problem, device: torch.device | str) -> str:
+    """The name that implementation="auto" stands for here, so that it can be shown."""
+    device = torch.device(device)
+    names = AUTO.get(device.type, ("eager",))
+    return next((name for name in names if load(name).supports(problem, device) is None), "eager")
+
+
+def implementations(problem: Problem = SMALL) -> dict[str, str | None]:
+    """name -> None where it runs on this machine, or the sentence saying why not."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    reasons = {}
+    for name in IMPLEMENTATIONS:
+        on_device = load(name).supports(problem, device)
+        on_cpu = load(name).supports(problem, torch.device("cpu"))
+        reasons[name] = None if None in (on_device, on_cpu) else on_device
+    return reasons
