@@ -1,0 +1,176 @@
+# pyright: reportArgumentType=false
+"""FlashAttention-2, forward. Dao 2023, Algorithm 1."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from kernels.fa2.tile_sizes import forward_tiles
+from kernels.problem import Problem
+from kernels.tiles import (
+    load_tile,
+    offsets_are_wide,
+    on_device_of,
+    online_softmax_update,
+    store_tile,
+    tl,
+    triton,
+)
+
+
+@triton.jit
+def attend(
+    state,
+    q,
+    k_head,
+    v_head,
+    key_start,
+    keys,
+    first_unseen,
+    scale_log2e,
+    k_strides,
+    v_strides,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    MASKED: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Let one query tile see one key tile. `first_unseen` [BLOCK_Q]: the first key hidden from each query."""
+    accumulator, running_max, running_sum = state
+    k = load_tile(k_head, key_start, keys, k_strides, HEAD_DIM, BLOCK_K, BLOCK_D, MASKED, WIDE)
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_Q, BLOCK_K]
+    if MASKED:
+        key = key_start + tl.arange(0, BLOCK_K)
+        scores = tl.where(key[None, :] < first_unseen[:, None], scores, float("-inf"))
+    weights, running_max, running_sum, rescale = online_softmax_update(
+        scores, running_max, running_sum, scale_log2e, MASKED
+    )
+    v = load_tile(v_head, key_start, keys, v_strides, HEAD_DIM, BLOCK_K, BLOCK_D, MASKED, WIDE)
+    accumulator = accumulator * rescale[:, None]
+    accumulator = tl.dot(weights.to(v.dtype), v, accumulator, input_precision="ieee")
+    return accumulator, running_max, running_sum
+
+
+@triton.jit
+def forward_kernel(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    output_ptr,
+    lse_ptr,
+    q_strides,
+    k_strides,
+    v_strides,
+    output_strides,
+    heads,
+    group,
+    queries,
+    keys,
+    scale_log2e,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    NEGATE: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """One program: one tile of BLOCK_Q queries of one head, against all keys that it may see."""
+    query_tiles = tl.cdiv(queries, BLOCK_Q)
+    query_start = (tl.program_id(0) % query_tiles) * BLOCK_Q
+    batch_head = (tl.program_id(0) // query_tiles).to(tl.int64)
+    batch, head = batch_head // heads, batch_head % heads
+    k_head = k_ptr + batch * k_strides[0] + (head // group) * k_strides[1]
+    v_head = v_ptr + batch * v_strides[0] + (head // group) * v_strides[1]
+    q_head = q_ptr + batch * q_strides[0] + head * q_strides[1]
+
+    q = load_tile(
+        q_head, query_start, queries, q_strides[2:], HEAD_DIM, BLOCK_Q, BLOCK_D, True, WIDE
+    )
+    if NEGATE:
+        q = -q
+    query = query_start + tl.arange(0, BLOCK_Q)
+    first_unseen = tl.full([BLOCK_Q], keys, tl.int32)
+    seen_by_all, seen_by_any = keys, keys
+    if CAUSAL:
+        first_unseen = tl.minimum(keys, query + 1 + keys - queries)
+        seen_by_all = tl.maximum(0, tl.minimum(keys, query_start + 1 + keys - queries))
+        seen_by_any = tl.minimum(keys, query_start + BLOCK_Q + keys - queries)
+    unmasked_end = seen_by_all // BLOCK_K * BLOCK_K
+
+    state = (
+        tl.zeros([BLOCK_Q, BLOCK_D], tl.float32),
+        tl.full([BLOCK_Q], float("-inf"), tl.float32),
+        tl.zeros([BLOCK_Q], tl.float32),
+    )
+    for key_start in range(0, unmasked_end, BLOCK_K):
+        state = attend(
+            state, q, k_head, v_head, key_start, keys, first_unseen, scale_log2e,
+            k_strides[2:], v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE,
+        )  # fmt: skip
+    for key_start in range(unmasked_end, seen_by_any, BLOCK_K):
+        state = attend(
+            state, q, k_head, v_head, key_start, keys, first_unseen, scale_log2e,
+            k_strides[2:], v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE,
+        )  # fmt: skip
+    accumulator, running_max, running_sum = state
+
+    # A query that saw nothing has sum 0: its output is 0 and its log-sum-exp -inf.
+    saw_nothing = running_sum == 0.0
+    running_sum = tl.where(saw_nothing, 1.0, running_sum)
+    output = accumulator / running_sum[:, None]
+    log2_sum_exp = tl.where(saw_nothing, float("-inf"), running_max + tl.math.log2(running_sum))
+    log_sum_exp = log2_sum_exp * 0.6931471805599453  # log(2)
+    output_head = output_ptr + batch * output_strides[0] + head * output_strides[1]
+    store_tile(
+        output_head, output, query_start, queries, output_strides[2:],
+        HEAD_DIM, BLOCK_Q, BLOCK_D, WIDE,
+    )  # fmt: skip
+    tl.store(lse_ptr + batch_head * queries + query, log_sum_exp, mask=query < queries)
+
+
+def launch_forward(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp [batch, heads, queries]."""
+    problem = Problem.of(q, k, causal)
+    if scale == 0.0:
+        # Scores of zero whatever q holds: a query of zeros, seen through stride 0.
+        q, scale = q.new_zeros(()).expand_as(q), 1.0
+    block_d = max(16, triton.next_power_of_2(problem.head_dim))
+    tiles = forward_tiles(q.element_size(), block_d)
+    # Laid out [batch, queries, heads, dim], so that joining the heads again costs no copy.
+    output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
+    log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
+    programs = triton.cdiv(problem.queries, tiles.block_q) * problem.batch * problem.heads
+    with on_device_of(q):
+        forward_kernel[(programs,)](
+            q,
+            k,
+            v,
+            output,
+            log_sum_exp,
+            q.stride(),
+            k.stride(),
+            v.stride(),
+            output.stride(),
+            problem.heads,
+            problem.group,
+            problem.queries,
+            problem.keys,
+            abs(scale) * math.log2(math.e),
+            HEAD_DIM=problem.head_dim,
+            BLOCK_Q=tiles.block_q,
+            BLOCK_K=tiles.block_k,
+            BLOCK_D=block_d,
+            CAUSAL=causal,
+            NEGATE=scale < 0,
+            WIDE=offsets_are_wide(q, k, v, output),
+            num_warps=tiles.warps,
+            num_stages=tiles.stages,
+        )
+    return output, log_sum_exp

@@ -1,0 +1,105 @@
+"""Device helpers that every kernel shares: tiles in and out, and one step of the online softmax."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernels.triton_mode import prepare
+
+prepare()
+
+import triton  # noqa: E402 - the interpreter must be chosen first
+import triton.language as tl  # noqa: E402
+
+
+@triton.jit
+def load_tile(
+    base,
+    first_row,
+    rows,
+    strides,
+    WIDTH: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+    MASK_ROWS: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Rows first_row ... of a [rows, WIDTH] matrix, zero beyond its edges. -> [BLOCK_ROWS, BLOCK_WIDTH]"""
+    pointers, mask = tile_pointers(
+        base, first_row, rows, strides, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, MASK_ROWS, WIDE
+    )
+    if MASK_ROWS or WIDTH != BLOCK_WIDTH:
+        return tl.load(pointers, mask=mask, other=0.0)
+    return tl.load(pointers)
+
+
+@triton.jit
+def store_tile(
+    base,
+    tile,
+    first_row,
+    rows,
+    strides,
+    WIDTH: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Write [BLOCK_ROWS, BLOCK_WIDTH] to rows first_row ... of a [rows, WIDTH] matrix, inside its edges."""
+    pointers, mask = tile_pointers(
+        base, first_row, rows, strides, WIDTH, BLOCK_ROWS, BLOCK_WIDTH, True, WIDE
+    )
+    tl.store(pointers, tile.to(base.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def tile_pointers(
+    base,
+    first_row,
+    rows,
+    strides,
+    WIDTH: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_WIDTH: tl.constexpr,
+    MASK_ROWS: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Pointers of a tile and the mask of what lies inside; WIDE where offsets inside a tile pass 2^31."""
+    row = tl.arange(0, BLOCK_ROWS)[:, None]
+    column = tl.arange(0, BLOCK_WIDTH)[None, :]
+    mask = (column < WIDTH) & ((first_row + row < rows) | (not MASK_ROWS))
+    if WIDE:
+        row, column = row.to(tl.int64), column.to(tl.int64)
+    start = base + tl.cast(first_row, tl.int64) * strides[0]
+    return start + row * strides[0] + column * strides[1], mask
+
+
+@triton.jit
+def online_softmax_update(
+    scores, running_max, running_sum, scale_log2e, MASKED: tl.constexpr
+):
+    """Fold one tile of raw scores into the running maximum and sum (both in base-2 units).
+
+    -> weights [BLOCK_Q, BLOCK_K], the new maximum and sum, and the factor for what was summed before.
+    Milakov and Gimelshein 2018, Algorithm 3; Dao 2023, Algorithm 1 lines 9 and 10.
+    """
+    new_max = tl.maximum(running_max, tl.max(scores, 1) * scale_log2e)
+    if MASKED:
+        # A row that has seen nothing yet stays at -inf, and -inf - -inf would be NaN.
+        shift = tl.where(new_max == float("-inf"), 0.0, new_max)
+    else:
+        shift = new_max
+    weights = tl.math.exp2(scores * scale_log2e - shift[:, None])
+    rescale = tl.math.exp2(running_max - shift)
+    return weights, new_max, running_sum * rescale + tl.sum(weights, 1), rescale
+
+
+def offsets_are_wide(*tensors: Tensor, rows: int = 256) -> bool:
+    """True where an offset inside one tile of `rows` rows could pass 32 bits."""
+    return any(rows * max(map(abs, t.stride()[-2:]), default=0) >= 2**31 for t in tensors)
+
+
+def on_device_of(tensor: Tensor):
+    """Launch on the tensor's own GPU, whichever is current."""
+    return torch.cuda.device(tensor.device if tensor.is_cuda else -1)

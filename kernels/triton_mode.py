@@ -1,0 +1,62 @@
+"""Compiler or interpreter: Triton decides once per process, when the first kernel is imported.
+
+This is the only place that sets TRITON_INTERPRET. Modules with `@triton.jit` call `prepare()` before
+they import Triton.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+import torch
+
+from kernels.problem import Problem
+
+INTERPRETED_SCORES = 2**26
+"""Scores (batch x heads x queries x keys) that the interpreter works through in well under a minute."""
+
+
+def prepare() -> None:
+    """Choose the interpreter where there is no GPU; leave the compiler where there is one."""
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
+def reason_against(problem: Problem, device: torch.device) -> str | None:
+    """Why Triton kernels cannot run this problem on this device, or None."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; it comes with requirements.txt on Linux."
+    if device.type == "cuda":
+        return reason_against_gpu(problem, device)
+    if device.type != "cpu":
+        return f"Triton has no kernels for {device.type}; use an NVIDIA GPU or the CPU."
+    return reason_against_interpreter(problem)
+
+
+def reason_against_gpu(problem: Problem, device: torch.device) -> str | None:
+    """What an NVIDIA GPU may lack."""
+    if not torch.cuda.is_available():
+        return "There is no NVIDIA GPU here that torch can use."
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (8, 0):
+        return f"These kernels need compute capability 8.0 (A100) or later, not {capability[0]}.{capability[1]}."
+    return None
+
+
+def reason_against_interpreter(problem: Problem) -> str | None:
+    """On CPU tensors the same kernels run in Triton's interpreter, for small problems."""
+    if torch.cuda.is_available():
+        return "Triton runs on the GPU in this process; move the tensors there."
+    if problem.dtype == "bfloat16":
+        return "Triton's interpreter computes bfloat16 wrongly; use float32 or float16 on the CPU."
+    scores = problem.batch * problem.heads * problem.queries * problem.keys
+    if scores > INTERPRETED_SCORES:
+        return (
+            f"Without a GPU this kernel runs in Triton's interpreter, and {scores:,} scores would take "
+            "minutes; choose torch-cpu-flash."
+        )
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        return "Triton was imported before its interpreter was switched on; import kernels first."
+    return None
