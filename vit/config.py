@@ -12,7 +12,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 class ViTConfig:
     """Sizes of a Vision Transformer; Dosovitskiy et al. 2021, Oquab et al. 2023 (DINOv2).
 
-    `position_grid` is the side of the square grid, in patches, that the position table was trained on.
+    `position_grid` is the side of the square grid, in patches, that the position table was trained on;
+    `position_antialias` smooths it where a smaller grid is wanted, as the register models were trained.
     `registers` counts the extra tokens of Darcet et al. 2024 between the class token and the patches.
     """
 
@@ -23,6 +24,7 @@ class ViTConfig:
     mlp_dim: int = 0
     registers: int = 0
     position_grid: int = 37
+    position_antialias: bool = False
     norm_eps: float = 1e-6
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD

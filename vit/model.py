@@ -41,13 +41,19 @@ class PatchEmbedding(nn.Module):
     def positions(self, rows: int, columns: int) -> Tensor:
         """The position table for a grid of rows x columns, [1, rows * columns, dim].
 
-        Bicubic, half-pixel centres, no antialiasing, in float32, as the DINOv2 release does.
+        Bicubic, half-pixel centres, in float32, as the DINOv2 release does; it antialiases for its
+        models with registers only.
         """
         side = self.config.position_grid
         if (rows, columns) == (side, side):
             return self.patch_positions
         table = self.patch_positions.reshape(1, side, side, -1).permute(0, 3, 1, 2)
-        resized = F.interpolate(table.float(), size=(rows, columns), mode="bicubic")
+        resized = F.interpolate(
+            table.float(),
+            size=(rows, columns),
+            mode="bicubic",
+            antialias=self.config.position_antialias,
+        )
         return resized.flatten(2).transpose(1, 2).to(self.patch_positions.dtype)
 
 
