@@ -28,9 +28,9 @@ def columns(q: Tensor, k: Tensor, lse: Tensor, index: Tensor, scale: float, caus
 
 def rebuild(q: Tensor, k: Tensor, lse: Tensor, scale: float) -> Tensor:
     """exp(scale * q k^T - lse) in float32; k's heads are shared by groups of q's."""
-    batch, heads, _, dim = q.shape
+    batch, heads, queries, dim = q.shape
     kv_heads = k.shape[1]
-    grouped = q.reshape(batch, kv_heads, -1, q.shape[2], dim).float()
-    scores = grouped @ k.unsqueeze(2).float().mT  # [batch, kv_heads, group, picked q, picked k]
-    scores = scores.view(batch, heads, q.shape[2], k.shape[2])
+    grouped = q.reshape(batch, kv_heads, heads // max(kv_heads, 1), queries, dim).float()
+    scores = grouped @ k.unsqueeze(2).float().mT  # [batch, kv_heads, group, queries, keys]
+    scores = scores.view(batch, heads, queries, k.shape[2])
     return scores.mul_(scale).sub_(lse).exp_()

@@ -1,0 +1,119 @@
+"""What the public door refuses, and with which sentence; what it chooses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from kernels import Problem, attention, attention_rows, choose, implementations
+from kernels.registry import load
+from kernels.tiles import offsets_are_wide
+
+Q = torch.randn(1, 2, 5, 8)
+LSE = torch.zeros(1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ((Q.double(), Q, Q), TypeError, "q must be"),
+        (([1], Q, Q), TypeError, "q must be"),
+        ((Q[0], Q, Q), ValueError, "q must be"),
+        ((Q, Q.half(), Q), TypeError, "k must be"),
+        ((Q, Q[..., :4], Q), ValueError, "k must be"),
+        ((Q, Q[:, :0], Q[:, :0]), ValueError, "k has 0 heads"),
+        ((Q, torch.randn(1, 3, 5, 8), torch.randn(1, 3, 5, 8)), ValueError, "k has 3 heads"),
+        ((Q, Q.to("meta"), Q), ValueError, "k is on meta"),
+        ((Q, Q, Q.half()), TypeError, "v must be"),
+        ((Q, Q, Q[:, :, :4]), ValueError, "v must have"),
+        ((Q, Q, Q.to("meta")), ValueError, "v is on meta"),
+    ],
+)
+def test_one_sentence_names_the_argument(arguments, error, words):
+    with pytest.raises(error, match=words) as raised:
+        attention(*arguments)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("lse", "rows", "error", "words"),
+    [
+        (LSE.double(), [0], TypeError, "lse must be"),
+        (LSE[:, :1], [0], ValueError, "lse must be"),
+        (LSE, [5], ValueError, "rows must lie in 0 to 4"),
+        (LSE, [-1], ValueError, "rows must lie in 0 to 4"),
+        (LSE, [0.5], TypeError, "rows must be whole numbers"),
+        (LSE, [[1]], ValueError, "rows must be a list"),
+    ],
+)
+def test_rebuilding_refuses(lse, rows, error, words):
+    with pytest.raises(error, match=words):
+        attention_rows(Q, Q, lse, rows)
+
+
+def test_unknown_implementation_lists_the_known():
+    with pytest.raises(ValueError, match="choose auto, eager, torch-cpu-flash, fa2"):
+        attention(Q, Q, Q, implementation="fa9")
+
+
+def test_gradients_are_never_dropped_in_silence():
+    q = Q.clone().requires_grad_()
+    with pytest.raises(ValueError, match="no backward yet"):
+        attention(q, Q, Q, implementation="torch-cpu-flash")
+    output, _ = attention(q, Q, Q, implementation="eager")
+    output.sum().backward()
+    assert q.grad is not None
+
+
+@pytest.mark.interpreter
+def test_interpreter_refuses_what_it_gets_wrong_or_slow():
+    cpu = torch.device("cpu")
+    fa2 = load("fa2")
+    assert "bfloat16" in fa2.supports(Problem(1, 1, 8, 8, 64, "bfloat16"), cpu)
+    assert "minutes" in fa2.supports(Problem(1, 6, 5477, 5477, 64), cpu)
+    assert "256" in fa2.supports(Problem(1, 1, 8, 8, 320), cpu)
+
+
+def test_auto_names_what_it_takes():
+    problem = Problem(1, 2, 65, 65, 64, "float32")
+    assert choose(problem, "cpu") == "torch-cpu-flash"
+    assert choose(Problem(1, 2, 65, 66, 64, causal=True), "cpu") == "eager"
+
+
+@pytest.mark.gpu
+def test_auto_takes_triton_on_a_gpu():
+    assert choose(Problem(1, 2, 65, 65, 64), "cuda") == "fa2"
+
+
+def test_every_implementation_runs_or_says_why():
+    for name, reason in implementations().items():
+        assert reason is None or reason.endswith("."), name
+
+
+def test_offsets_beyond_32_bits_are_noticed():
+    near = torch.empty(2, 64)
+    far = torch.empty(0).as_strided((0, 2), (2**24, 1))
+    assert not offsets_are_wide(near)
+    assert offsets_are_wide(near, far)
+
+
+def test_works_without_triton():
+    """On a machine that has no Triton the door opens, and fa2 says what is missing."""
+    code = (
+        "import sys; sys.modules['triton'] = None\n"
+        "import importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda n, *a: None if n == 'triton' else find(n, *a)\n"
+        "import torch, kernels\n"
+        "q = torch.randn(1, 1, 9, 8)\n"
+        "o, lse = kernels.attention(q, q, q)\n"
+        "print(kernels.attention_rows(q, q, lse, [3]).sum().item())\n"
+        "print(kernels.implementations()['fa2'])\n"
+    )
+    lines = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert float(lines[0]) == pytest.approx(1, abs=1e-5)
+    assert "Triton is not installed" in lines[1]

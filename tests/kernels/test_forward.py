@@ -1,0 +1,165 @@
+"""Every implementation against float64, on every shape that this machine can run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels import Problem, attention, reference
+from kernels.problem import PROBLEMS
+from kernels.registry import IMPLEMENTATIONS, load
+from tests.kernels.conftest import make_tensors
+from tests.numerics import assert_within_eager_error
+
+CPU = ("cpu", torch.float32), ("cpu", torch.float16)
+GPU = ("cuda", torch.float32), ("cuda", torch.float16), ("cuda", torch.bfloat16)
+
+
+HALF_LSE_FLOOR = 1e-4
+"""torch's CPU kernel approximates exp in half precision: its log-sum-exp is off by up to 6e-5."""
+
+
+def machines() -> list:
+    """Device and dtype; the GPU's carry its marker."""
+    return [
+        pytest.param(
+            device,
+            dtype,
+            id=f"{device}-{str(dtype)[6:]}",
+            marks=pytest.mark.gpu if device == "cuda" else (),
+        )
+        for device, dtype in CPU + GPU
+    ]
+
+
+def run(problem: Problem, name: str, device: str, dtype: torch.dtype, scale: float | None = None):
+    """Output and log-sum-exp of one implementation beside eager's and the truth's."""
+    q, k, v = make_tensors(problem, device, dtype)
+    factor = problem.head_dim**-0.5 if scale is None else scale
+    result = attention(q, k, v, scale, problem.causal, implementation=name)
+    eager = load("eager").forward(q, k, v, factor, problem.causal)
+    return result, eager, reference.attention(q, k, v, factor, problem.causal)
+
+
+def lse_floor(name: str, dtype: torch.dtype) -> float:
+    return HALF_LSE_FLOOR if name == "torch-cpu-flash" and dtype != torch.float32 else 0.0
+
+
+def skip_unsupported(problem: Problem, name: str, device: str, dtype: torch.dtype) -> None:
+    """Skip what the implementation itself refuses, with its own sentence."""
+    q, k, _ = make_tensors(problem, "cpu", dtype)
+    asked = Problem.of(q, k, problem.causal)
+    reason = load(name).supports(asked, torch.device(device))
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+@pytest.mark.parametrize(("device", "dtype"), machines())
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_output_and_log_sum_exp(name, problem, device, dtype):
+    skip_unsupported(problem, name, device, dtype)
+    if device == "cpu" and problem.queries > 1000:
+        pytest.skip("float64 on the CPU takes minutes at this size; a GPU runs it.")
+    (output, lse), (eager_output, eager_lse), (true_output, true_lse) = run(
+        problem, name, device, dtype
+    )
+    assert output.dtype == dtype
+    assert lse.dtype == torch.float32
+    assert output.shape == true_output.shape
+    assert lse.shape == true_lse.shape
+    assert_within_eager_error(output, eager_output, true_output, "output")
+    assert_within_eager_error(lse, eager_lse, true_lse, "log-sum-exp", lse_floor(name, dtype))
+
+
+@pytest.mark.parametrize(("device", "dtype"), machines())
+@pytest.mark.parametrize("scale", [0.0, -0.4, 3.0])
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_any_scale(name, scale, device, dtype):
+    problem = Problem(1, 2, 65, 97, 32)
+    skip_unsupported(problem, name, device, dtype)
+    result, eager, truth = run(problem, name, device, dtype, scale)
+    assert_within_eager_error(result[0], eager[0], truth[0], "output")
+    assert_within_eager_error(result[1], eager[1], truth[1], "log-sum-exp", lse_floor(name, dtype))
+
+
+@pytest.mark.parametrize(("device", "dtype"), machines())
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_large_scores_stay_finite(name, device, dtype):
+    """Scores of +-1e4: a kernel that forgets the maximum overflows."""
+    problem = Problem(1, 1, 65, 200, 16)
+    skip_unsupported(problem, name, device, dtype)
+    q, k, v = make_tensors(problem, device, dtype)
+    q, k = 60 * q.sign(), 10 * k.sign()  # whole scores up to 9600, exact in float16
+    output, lse = attention(q, k, v, 1.0, implementation=name)
+    true_output, true_lse = reference.attention(q, k, v, 1.0)
+    assert (output.double() - true_output).abs().max() <= (2e-3 if dtype != torch.bfloat16 else 2e-2)
+    assert (lse.double() - true_lse).abs().max() <= 1e-2
+
+
+@pytest.mark.parametrize(("device", "dtype"), machines())
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_rows_that_may_see_nothing(name, device, dtype):
+    """Causal with five queries and two keys: the first three see nothing."""
+    problem = Problem(1, 1, 5, 2, 16, causal=True)
+    skip_unsupported(problem, name, device, dtype)
+    q, k, v = make_tensors(problem, device, dtype)
+    output, lse = attention(q, k, v, causal=True, implementation=name)
+    assert torch.equal(output[:, :, :3], torch.zeros_like(output[:, :, :3]))
+    assert torch.equal(lse[:, :, :3], torch.full_like(lse[:, :, :3], -torch.inf))
+    assert torch.equal(output[:, :, 3], v[:, :, 0])
+
+
+@pytest.mark.parametrize(("device", "dtype"), machines())
+@pytest.mark.parametrize("tokens", [1, 63, 65, 129])
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_nothing_leaks_from_behind_the_end(name, tokens, device, dtype):
+    """NaN behind the last key and in the next head must not touch the result."""
+    problem = Problem(1, 2, tokens, tokens, 40)
+    skip_unsupported(problem, name, device, dtype)
+    whole = [torch.full((1, 3, tokens + 70, 48), torch.nan, dtype=dtype, device=device) for _ in "qkv"]
+    views = [t[:, :2, :tokens, :40] for t in whole]
+    plain = make_tensors(problem, device, dtype)
+    for view, values in zip(views, plain, strict=True):
+        view.copy_(values)
+    output, lse = attention(*views, implementation=name)
+    expected, expected_lse = attention(*plain, implementation=name)
+    assert largest_difference(output, expected) <= 1e-3
+    assert largest_difference(lse, expected_lse) <= 1e-3
+
+
+@pytest.mark.parametrize(("device", "dtype"), machines())
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_any_strides(name, device, dtype):
+    """Views of a fused projection, every second element, an expanded batch."""
+    problem = Problem(2, 2, 66, 66, 32)
+    skip_unsupported(problem, name, device, dtype)
+    q, k, v = make_tensors(problem, device, dtype)
+    fused = torch.stack([q, k, v]).permute(1, 3, 0, 2, 4).contiguous().permute(2, 0, 3, 1, 4)
+    stretched = q.repeat_interleave(2, dim=-1)[..., ::2]
+    expanded = v[:1].expand_as(v)
+    expected, _ = attention(q, k, expanded.contiguous(), implementation=name)
+    output, _ = attention(stretched, fused[1], expanded, implementation=name)
+    assert largest_difference(output, expected) <= 1e-3
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    "shape",
+    [(0, 2, 5, 5, 8), (1, 0, 5, 5, 8), (1, 2, 0, 5, 8), (1, 2, 5, 0, 8), (1, 2, 5, 5, 0)],
+    ids=["batch", "heads", "queries", "keys", "width"],
+)
+def test_empty(name, shape):
+    """Nothing to see: output 0, log-sum-exp -inf, and no crash."""
+    batch, heads, queries, keys, dim = shape
+    q, k = torch.randn(batch, heads, queries, dim), torch.randn(batch, heads, keys, dim)
+    output, lse = attention(q, k, k, implementation=name)
+    assert output.shape == q.shape
+    assert lse.shape == q.shape[:3]
+    assert not output.any()
+    assert torch.isneginf(lse).all()
+
+
+def largest_difference(a, b):
+    return (a.double() - b.double()).abs().max().item()
