@@ -14,6 +14,8 @@ DTYPES = ("float32", "float16", "bfloat16")
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     group = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(group, dim=1) for t in (k, v)) if group > 1 else (k, v)
+    # torch's kernel reads the last dimension as if its stride were 1, and says nothing where it is not.
+    q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     output, log_sum_exp = flash(q, k, v, 0.0, causal, scale=scale)
     return output, log_sum_exp.float()
