@@ -102,5 +102,5 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         total.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        total.update(tensor.contiguous().view(-1).numpy())
+        total.update(tensor.contiguous().view(-1).numpy().data)
     return total.hexdigest()

@@ -8,11 +8,10 @@ preprocessor_config.json, where there is one, says how pixels are normalised. Pi
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
@@ -156,7 +155,7 @@ class Numbers:
     def positive(self, key: str) -> float:
         """A number above zero."""
         value = self.settings.get(key)
-        if type(value) not in (int, float) or not 0 < value < math.inf:
+        if not is_number(value) or value <= 0:
             raise WeightsError(
                 f"{self.path} should give {key} as a number above zero, not {value!r}."
             )
@@ -180,10 +179,15 @@ def three_numbers(path: Path, settings: Mapping[str, Any], key: str, usual: Rgb)
     """One number for each of red, green and blue."""
     value = settings.get(key, usual)
     right = isinstance(value, list | tuple) and len(value) == 3
-    if not right or not all(type(v) in (int, float) and math.isfinite(v) for v in value):
+    if not right or not all(is_number(v) for v in value):
         raise WeightsError(f"{path} should give {key} as three numbers, not {value!r}.")
     red, green, blue = (float(v) for v in value)
     return red, green, blue
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """True for a number of a sensible size; JSON's true and false are none, nor are NaN and infinity."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class TensorFile:
             self.file: Any = safe_open(path, framework="pt")
             self.metadata: dict[str, str] = self.file.metadata() or {}
             self.shapes: dict[str, list[int]] = {}
-            for name in self.file.keys():
+            for name in list(self.file.keys()):
                 part = self.file.get_slice(name)
                 self.shapes[name] = list(part.get_shape())
                 if part.get_dtype() not in FLOATS:
