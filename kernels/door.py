@@ -53,8 +53,14 @@ def attention(
     reason = chosen.supports(problem, q.device)
     if reason is not None:
         raise ValueError(reason)
-    if not chosen.differentiable and torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v)):
-        raise ValueError(f"{name} has no backward yet; use torch.no_grad(), or implementation='eager'.")
+    if (
+        not chosen.differentiable
+        and torch.is_grad_enabled()
+        and any(t.requires_grad for t in (q, k, v))
+    ):
+        raise ValueError(
+            f"{name} has no backward yet; use torch.no_grad(), or implementation='eager'."
+        )
     if problem.empty:
         return torch.zeros_like(q), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
     return chosen.forward(q, k, v, scale, causal)
@@ -143,8 +149,10 @@ def check_query_key(q: Tensor, k: Tensor) -> None:
         raise ValueError(f"k is on {k.device} but q is on {q.device}; move them to one device")
     if k.ndim != 4 or k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
         batch, dim = q.shape[0], q.shape[3]
-        raise ValueError(f"k must be [{batch}, kv_heads, keys, {dim}] to fit q, not {list(k.shape)}")
-    if k.shape[1] == 0 and q.shape[1] or k.shape[1] and q.shape[1] % k.shape[1]:
+        raise ValueError(
+            f"k must be [{batch}, kv_heads, keys, {dim}] to fit q, not {list(k.shape)}"
+        )
+    if q.shape[1] and (not k.shape[1] or q.shape[1] % k.shape[1]):
         raise ValueError(f"k has {k.shape[1]} heads, which does not divide q's {q.shape[1]}")
 
 
@@ -154,12 +162,18 @@ def check_same(name: str, tensor: Tensor, model: Tensor) -> None:
         got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
         raise TypeError(f"{name} must be a {model.dtype} tensor like k, not {got}")
     if tensor.shape != model.shape:
-        raise ValueError(f"{name} must have k's shape {list(model.shape)}, not {list(tensor.shape)}")
+        raise ValueError(
+            f"{name} must have k's shape {list(model.shape)}, not {list(tensor.shape)}"
+        )
     if tensor.device != model.device:
-        raise ValueError(f"{name} is on {tensor.device} but k is on {model.device}; move them to one device")
+        raise ValueError(
+            f"{name} is on {tensor.device} but k is on {model.device}; move them to one device"
+        )
 
 
-def check_index(name: str, index: Sequence[int] | Tensor, size: int, device: torch.device) -> Tensor:
+def check_index(
+    name: str, index: Sequence[int] | Tensor, size: int, device: torch.device
+) -> Tensor:
     """The indices as an int64 tensor on the device, each checked against the size."""
     host = torch.as_tensor(index)
     if host.numel() and (host.is_floating_point() or host.dtype == torch.bool):
@@ -167,5 +181,7 @@ def check_index(name: str, index: Sequence[int] | Tensor, size: int, device: tor
     if host.ndim != 1:
         raise ValueError(f"{name} must be a list of indices, not of shape {list(host.shape)}")
     if host.numel() and (int(host.min()) < 0 or int(host.max()) >= size):
-        raise ValueError(f"{name} must lie in 0 to {size - 1}, not {int(host.min())} to {int(host.max())}")
+        raise ValueError(
+            f"{name} must lie in 0 to {size - 1}, not {int(host.min())} to {int(host.max())}"
+        )
     return host.to(device, torch.int64)

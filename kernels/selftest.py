@@ -47,8 +47,12 @@ def self_test(
                 largest = max(largest, error)
     except (RuntimeError, ValueError) as fault:
         reason = str(fault).splitlines()[0] if str(fault) else type(fault).__name__
-        return SelfTest(False, f"{name} does not run here ({reason}); no map is drawn.", name, torch.inf)
-    sentence = f"{name} agrees with float64 to {largest:.1g} at {', '.join(map(str, TOKENS))} tokens."
+        return SelfTest(
+            False, f"{name} does not run here ({reason}); no map is drawn.", name, torch.inf
+        )
+    sentence = (
+        f"{name} agrees with float64 to {largest:.1g} at {', '.join(map(str, TOKENS))} tokens."
+    )
     return SelfTest(True, sentence, name, largest)
 
 

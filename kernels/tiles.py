@@ -76,20 +76,17 @@ def tile_pointers(
 
 
 @triton.jit
-def online_softmax_update(
-    scores, running_max, running_sum, scale_log2e, MASKED: tl.constexpr
-):
+def online_softmax_update(scores, running_max, running_sum, scale_log2e, MASKED: tl.constexpr):
     """Fold one tile of raw scores into the running maximum and sum (both in base-2 units).
 
     -> weights [BLOCK_Q, BLOCK_K], the new maximum and sum, and the factor for what was summed before.
     Milakov and Gimelshein 2018, Algorithm 3; Dao 2023, Algorithm 1 lines 9 and 10.
     """
     new_max = tl.maximum(running_max, tl.max(scores, 1) * scale_log2e)
+    shift = new_max
     if MASKED:
         # A row that has seen nothing yet stays at -inf, and -inf - -inf would be NaN.
         shift = tl.where(new_max == float("-inf"), 0.0, new_max)
-    else:
-        shift = new_max
     weights = tl.math.exp2(scores * scale_log2e - shift[:, None])
     rescale = tl.math.exp2(running_max - shift)
     return weights, new_max, running_sum * rescale + tl.sum(weights, 1), rescale

@@ -25,6 +25,15 @@ def assert_within_eager_error(
     assert error <= bound, f"{what}: error {error:.3g} over the bound {bound:.3g}"
 
 
+def score_floor(scores: Tensor, result: Tensor) -> float:
+    """What one unit in the last place of the largest float32 score does to a result, through exp."""
+    scores, result = scores[torch.isfinite(scores)], result[torch.isfinite(result)]
+    if not scores.numel() or not result.numel():
+        return 0.0
+    unit = torch.finfo(torch.float32).eps * scores.abs().max().item()
+    return unit * result.abs().max().item()
+
+
 def largest(approximation: Tensor, truth: Tensor) -> float:
     """Largest absolute difference, in float64."""
     return (approximation.double() - truth.double()).abs().max().item()

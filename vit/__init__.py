@@ -1,8 +1,8 @@
 """A real Vision Transformer whose attention maps come out of the fast kernel.
 
-    model = load_model("dinov2-small")
-    trace = model.trace(load_image("photo.jpg"), side=518)
-    MAPS["row"](trace, layer=-1, query=(12, 20))
+model = load_model("dinov2-small")
+trace = model.trace(load_image("photo.jpg"), side=518)
+MAPS["row"](trace, layer=-1, query=(12, 20))
 """
 
 from vit.image import Photo, load_image

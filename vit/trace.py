@@ -44,7 +44,9 @@ class Trace:
     @property
     def nbytes(self) -> int:
         """Bytes that this trace keeps, q, k, v and log-sum-exp of all layers."""
-        tensors = [t for layer in self.layers for t in (layer.q, layer.k, layer.v, layer.log_sum_exp)]
+        tensors = [
+            t for layer in self.layers for t in (layer.q, layer.k, layer.v, layer.log_sum_exp)
+        ]
         return sum(t.numel() * t.element_size() for t in tensors)
 
     def token(self, query: Query) -> int:

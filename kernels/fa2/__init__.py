@@ -14,7 +14,7 @@ MAX_HEAD_DIM = 256
 
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     # Imported late: `@triton.jit` needs Triton, and chooses its mode for the whole process.
-    from kernels.fa2.forward import launch_forward  # noqa: PLC0415
+    from kernels.fa2.forward import launch_forward
 
     return launch_forward(q, k, v, scale, causal)
 

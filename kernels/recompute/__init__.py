@@ -25,6 +25,6 @@ def backend(q: Tensor, k: Tensor) -> ModuleType:
     """The Triton kernel on a GPU that has it, plain torch everywhere else; both give the same rows."""
     if not q.is_cuda or reason_against(Problem.of(q, k), q.device) is not None:
         return in_torch
-    from kernels.recompute import in_triton  # noqa: PLC0415 - chooses Triton's mode for the process
+    from kernels.recompute import in_triton
 
     return in_triton

@@ -88,7 +88,9 @@ def rebuild_kernel(
         weights = tl.math.exp2(scores * scale_log2e - lse * 1.4426950408889634)
         if CAUSAL:
             weights = tl.where(key <= query + keys_minus_queries, weights, 0.0)
-        target = out_head + place.to(tl.int64) * out_strides[2] + token.to(tl.int64) * out_strides[3]
+        target = (
+            out_head + place.to(tl.int64) * out_strides[2] + token.to(tl.int64) * out_strides[3]
+        )
         tl.store(target, weights, mask=query_exists)
 
 

@@ -11,7 +11,9 @@ from torch import Tensor
 from kernels import Problem
 
 
-def make_tensors(problem: Problem, device: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def make_tensors(
+    problem: Problem, device: str, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     """Fresh unit-normal q, k, v; the seed follows from the problem, so a failure repeats."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{problem} {dtype}".encode()))
     kv_heads = problem.kv_heads or problem.heads

@@ -9,7 +9,7 @@ from kernels import Problem, attention, reference
 from kernels.problem import PROBLEMS
 from kernels.registry import IMPLEMENTATIONS, load
 from tests.kernels.conftest import make_tensors
-from tests.numerics import assert_within_eager_error
+from tests.numerics import assert_within_eager_error, score_floor
 
 CPU = ("cpu", torch.float32), ("cpu", torch.float16)
 GPU = ("cuda", torch.float32), ("cuda", torch.float16), ("cuda", torch.bfloat16)
@@ -32,17 +32,21 @@ def machines() -> list:
     ]
 
 
-def run(problem: Problem, name: str, device: str, dtype: torch.dtype, scale: float | None = None):
-    """Output and log-sum-exp of one implementation beside eager's and the truth's."""
+def check(
+    problem: Problem, name: str, device: str, dtype: torch.dtype, scale: float | None = None
+) -> None:
+    """Output and log-sum-exp of one implementation, bounded by eager's error."""
     q, k, v = make_tensors(problem, device, dtype)
     factor = problem.head_dim**-0.5 if scale is None else scale
-    result = attention(q, k, v, scale, problem.causal, implementation=name)
-    eager = load("eager").forward(q, k, v, factor, problem.causal)
-    return result, eager, reference.attention(q, k, v, factor, problem.causal)
-
-
-def lse_floor(name: str, dtype: torch.dtype) -> float:
-    return HALF_LSE_FLOOR if name == "torch-cpu-flash" and dtype != torch.float32 else 0.0
+    output, lse = attention(q, k, v, scale, problem.causal, implementation=name)
+    eager_output, eager_lse = load("eager").forward(q, k, v, factor, problem.causal)
+    true_output, true_lse = reference.attention(q, k, v, factor, problem.causal)
+    assert (output.dtype, lse.dtype) == (dtype, torch.float32)
+    assert (output.shape, lse.shape) == (true_output.shape, true_lse.shape)
+    floor = score_floor(true_lse, true_output)
+    assert_within_eager_error(output, eager_output, true_output, "output", floor)
+    floor = HALF_LSE_FLOOR if name == "torch-cpu-flash" and dtype != torch.float32 else 0.0
+    assert_within_eager_error(lse, eager_lse, true_lse, "log-sum-exp", floor)
 
 
 def skip_unsupported(problem: Problem, name: str, device: str, dtype: torch.dtype) -> None:
@@ -62,15 +66,7 @@ def test_output_and_log_sum_exp(name, problem, device, dtype):
     skip_unsupported(problem, name, device, dtype)
     if device == "cpu" and problem.queries > 1000:
         pytest.skip("float64 on the CPU takes minutes at this size; a GPU runs it.")
-    (output, lse), (eager_output, eager_lse), (true_output, true_lse) = run(
-        problem, name, device, dtype
-    )
-    assert output.dtype == dtype
-    assert lse.dtype == torch.float32
-    assert output.shape == true_output.shape
-    assert lse.shape == true_lse.shape
-    assert_within_eager_error(output, eager_output, true_output, "output")
-    assert_within_eager_error(lse, eager_lse, true_lse, "log-sum-exp", lse_floor(name, dtype))
+    check(problem, name, device, dtype)
 
 
 @pytest.mark.parametrize(("device", "dtype"), machines())
@@ -79,9 +75,7 @@ def test_output_and_log_sum_exp(name, problem, device, dtype):
 def test_any_scale(name, scale, device, dtype):
     problem = Problem(1, 2, 65, 97, 32)
     skip_unsupported(problem, name, device, dtype)
-    result, eager, truth = run(problem, name, device, dtype, scale)
-    assert_within_eager_error(result[0], eager[0], truth[0], "output")
-    assert_within_eager_error(result[1], eager[1], truth[1], "log-sum-exp", lse_floor(name, dtype))
+    check(problem, name, device, dtype, scale)
 
 
 @pytest.mark.parametrize(("device", "dtype"), machines())
@@ -90,11 +84,15 @@ def test_large_scores_stay_finite(name, device, dtype):
     """Scores of +-1e4: a kernel that forgets the maximum overflows."""
     problem = Problem(1, 1, 65, 200, 16)
     skip_unsupported(problem, name, device, dtype)
+    if name == "eager" and dtype == torch.bfloat16:
+        pytest.skip("eager stores its scores in bfloat16, 64 apart at this size.")
     q, k, v = make_tensors(problem, device, dtype)
     q, k = 60 * q.sign(), 10 * k.sign()  # whole scores up to 9600, exact in float16
     output, lse = attention(q, k, v, 1.0, implementation=name)
     true_output, true_lse = reference.attention(q, k, v, 1.0)
-    assert (output.double() - true_output).abs().max() <= (2e-3 if dtype != torch.bfloat16 else 2e-2)
+    assert (output.double() - true_output).abs().max() <= (
+        2e-3 if dtype != torch.bfloat16 else 2e-2
+    )
     assert (lse.double() - true_lse).abs().max() <= 1e-2
 
 
@@ -118,7 +116,9 @@ def test_nothing_leaks_from_behind_the_end(name, tokens, device, dtype):
     """NaN behind the last key and in the next head must not touch the result."""
     problem = Problem(1, 2, tokens, tokens, 40)
     skip_unsupported(problem, name, device, dtype)
-    whole = [torch.full((1, 3, tokens + 70, 48), torch.nan, dtype=dtype, device=device) for _ in "qkv"]
+    whole = [
+        torch.full((1, 3, tokens + 70, 48), torch.nan, dtype=dtype, device=device) for _ in "qkv"
+    ]
     views = [t[:, :2, :tokens, :40] for t in whole]
     plain = make_tensors(problem, device, dtype)
     for view, values in zip(views, plain, strict=True):
