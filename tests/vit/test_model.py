@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from vit.grid import PatchGrid
 from vit.model import VisionTransformer
 from vit.trace import Trace
 
+LOG = logging.getLogger(__name__)
 SIZES = [(37, 37), (16, 16), (20, 30)]  # patches: 518 x 518, 224 x 224 and 280 x 420 pixels
 
 
@@ -60,14 +62,13 @@ def test_last_hidden_state(
     cat: Photo,
     rows: int,
     columns: int,
-    record_property: pytest.RecordProperty,
 ) -> None:
     pixels = pixels_of(cat, model, rows, columns)
     theirs = judge(pixels).last_hidden_state
     ours = model(pixels)
     assert ours.shape == theirs.shape == (1, 1 + rows * columns, 384)
     error = (ours - theirs).abs().max().item()
-    record_property("largest_error", error)  # in the JUnit report, to be compared over time
+    LOG.info("%d x %d pixels: largest error %.2g", rows * 14, columns * 14, error)
     assert error <= 1e-4
 
 
