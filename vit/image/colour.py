@@ -57,16 +57,19 @@ def _from_open_range(picture: Image.Image) -> tuple[Image.Image, str]:
     Up to 1 and up to 255 are the usual white points; anything else is stretched from the least to
     the greatest value. Infinite values become the end that they point to, NaN becomes black.
     """
-    values = np.asarray(picture).astype(np.float64)
-    finite = values[np.isfinite(values)]
-    if not finite.size:
+    values = np.asarray(picture)
+    finite = np.isfinite(values)
+    if not finite.any():
         raise ImageError("This picture holds no finite numbers; choose another one.")
-    low, high = float(finite.min()), float(finite.max())
+    first = values.flat[finite.argmax()]
+    low, high = (float(end(values, where=finite, initial=first)) for end in (np.min, np.max))
     black, white = low, high if high > low else low + 1
     if low >= 0 and high <= 255:
         black, white = 0.0, 1.0 if high <= 1 else 255.0
-    values = np.nan_to_num(values, nan=black, posinf=white, neginf=black)
-    grey = np.rint((values - black) / (white - black) * 255).astype(np.uint8)
+    grey = np.empty(values.shape, np.uint8)
+    for shown, line in zip(grey, values, strict=True):  # a large picture in float64 is 320 MB
+        numbers = np.nan_to_num(line.astype(np.float64), nan=black, posinf=white, neginf=black)
+        shown[:] = np.rint((numbers - black) / (white - black) * 255)
     if _white_is_zero(picture):
         grey = 255 - grey
         black, white = white, black

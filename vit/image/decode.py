@@ -16,9 +16,14 @@ from vit.image.limits import MAX_PIXELS, ImageError, check_file, check_size
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 
-# What can be said about files that people often try, from their first bytes.
+DAMAGED = "This picture is damaged or cut off; save it again, or choose another one."
 SAVE_AS = "save it as JPEG or PNG and try again."
-FOREIGN = (
+# What can be said of files that do not open, from their first bytes; the first match counts.
+UNOPENED = (
+    (
+        rb"^(\xff\xd8\xff|\x89PNG|GIF8|RIFF....WEBP|II\*\0|MM\0\*|....ftypavi)",
+        f"This picture is damaged, cut off or of a rare kind; {SAVE_AS}",
+    ),
     (
         rb"^....ftyp(hei|hev|mif|msf)",
         f"This is a HEIC picture, which cannot be read here; {SAVE_AS}",
@@ -61,9 +66,7 @@ def decode(data: bytes) -> tuple[Image.Image, tuple[str, ...]]:
             "There is not enough memory to open this picture; make it smaller and try again."
         ) from error
     except Exception as error:  # hostile bytes make decoders raise nearly anything
-        raise ImageError(
-            "This picture is damaged or cut off; save it again, or choose another one."
-        ) from error
+        raise ImageError(DAMAGED) from error
     if method is not None:
         picture = picture.transpose(method)
     picture.info.clear()  # place, camera and comments must not travel on into downloads
@@ -80,7 +83,7 @@ def _open(data: bytes) -> Image.Image:
         ) from error
     except UnidentifiedImageError as error:
         head, flags = data[:1024], re.DOTALL | re.IGNORECASE
-        sentence = next(text for pattern, text in FOREIGN if re.search(pattern, head, flags))
+        sentence = next(text for pattern, text in UNOPENED if re.search(pattern, head, flags))
         raise ImageError(sentence) from error
 
 
