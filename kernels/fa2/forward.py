@@ -1,4 +1,4 @@
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportCallIssue=false
 """FlashAttention-2, forward. Dao 2023, Algorithm 1."""
 
 from __future__ import annotations
