@@ -1,0 +1,87 @@
+"""What a picture of some size will need, by formula, and what this machine has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from vit.config import ViTConfig
+from vit.grid import PatchGrid
+
+SIDES = (224, 518, 1036, 1540, 2072, 3108)
+"""Lengths of the picture's longer side in pixels, all multiples of 14."""
+
+WORKING_ROWS = 11
+"""Rows of `dim` numbers per token alive at once in a block: tokens, normalised tokens, attention's
+output, the hidden layer of the MLP before its GELU (4) and after it (4)."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Bytes for one picture. Formula, not measured."""
+
+    tokens: int
+    weights: int
+    kept: int  # q, k, v and log-sum-exp of all layers
+    working: int  # activations of one block and the picture itself
+    matrices: int  # every attention matrix: layers * heads * tokens^2 numbers
+
+    @property
+    def ours(self) -> int:
+        return self.weights + self.kept + self.working
+
+    @property
+    def storing_all(self) -> int:
+        """The same with every matrix stored, as viewers do that switch the fast kernel off."""
+        return self.weights + self.working + self.matrices
+
+
+def forecast(config: ViTConfig, grid: PatchGrid, number_bytes: int) -> Forecast:
+    """The memory of tracing a picture on this grid; a number has 4 bytes, 2 in half precision."""
+    tokens = len(config.prefix) + grid.patches
+    # A layer: qkv and output 4 dim^2, MLP 2 dim * mlp_dim; biases and norms are below 1 %.
+    block = 4 * config.dim**2 + 2 * config.dim * config.mlp_dim
+    table = config.dim * (config.position_grid**2 + 3 * config.patch**2)
+    pixels = 3 * grid.input_size[0] * grid.input_size[1]
+    return Forecast(
+        tokens=tokens,
+        weights=(config.layers * block + table) * number_bytes,
+        kept=config.layers * tokens * (3 * config.dim * number_bytes + 4 * config.heads),
+        working=(WORKING_ROWS * tokens * config.dim + pixels) * number_bytes,
+        matrices=config.layers * config.heads * tokens**2 * number_bytes,
+    )
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Memory that is free for one more picture, or None where this system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return min(int(line.split()[1]) * 1024, control_group_left())
+    except OSError:
+        pass
+    return None
+
+
+def control_group_left() -> float:
+    """Bytes left to this container, infinite where there is no limit."""
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit:
+            most = limit.read().strip()
+        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as used:
+            return float("inf") if most == "max" else int(most) - int(used.read())
+    except (OSError, ValueError):
+        return float("inf")
+
+
+def in_words(nbytes: float) -> str:
+    """1370 -> "1.4 kB"; decimal units, as memory is sold."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            amount = nbytes / size
+            return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
+    return f"{nbytes:.0f} bytes"

@@ -1,0 +1,54 @@
+"""What a picture will need, by formula; the formula is held against a real trace."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from app.memory import available_bytes, forecast, in_words
+from vit.config import PRESETS, ViTConfig
+from vit.grid import PatchGrid
+from vit.model import VisionTransformer
+from vit.trace import Trace
+
+SQUARE = PatchGrid(37, 37, 14, (0, 0, 512, 512))
+
+
+def test_the_matrices_of_518_pixels_are_540_megabytes() -> None:
+    need = forecast(PRESETS["dinov2-small"], SQUARE, 4)
+    assert need.tokens == 1370
+    assert need.matrices == 12 * 6 * 1370 * 1370 * 4 == 540_547_200
+    assert in_words(need.matrices) == "541 MB"
+    assert need.ours < need.storing_all
+
+
+def test_what_is_kept_is_what_a_trace_holds() -> None:
+    config = ViTConfig(dim=64, layers=2, heads=4, position_grid=4, registers=3)
+    grid = PatchGrid(3, 5, 14, (0, 0, 50, 30))
+    model = VisionTransformer(config).eval()
+    pixels = torch.zeros(1, 3, *grid.input_size)
+    trace = Trace(tuple(model.layers(pixels)), grid, config.prefix, 0.25, "auto", "test")
+    need = forecast(config, grid, 4)
+    assert (need.tokens, need.kept) == (trace.tokens, trace.nbytes)
+    weights = sum(parameter.numel() for parameter in model.parameters()) * 4
+    assert need.weights == pytest.approx(weights, rel=0.1)
+
+
+def test_half_precision_halves_all_but_the_log_sum_exp() -> None:
+    full = forecast(PRESETS["dinov2-small"], SQUARE, 4)
+    half = forecast(PRESETS["dinov2-small"], SQUARE, 2)
+    assert (2 * half.matrices, 2 * half.weights) == (full.matrices, full.weights)
+    assert 2 * half.kept == full.kept + 12 * 1370 * 6 * 4
+
+
+def test_free_memory_is_told_or_unknown() -> None:
+    free = available_bytes(torch.device("cpu"))
+    assert free is None or free > 2**20
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "words"),
+    [(7, "7 bytes"), (1370, "1.4 kB"), (45e6, "45 MB"), (6.1e9, "6.1 GB"), (75e9, "75 GB")],
+)
+def test_bytes_in_words(nbytes: float, words: str) -> None:
+    assert in_words(nbytes) == words
