@@ -1,0 +1,1 @@
+"""Pure functions: arrays in, a picture or a file out. No Streamlit here."""
