@@ -1,0 +1,35 @@
+"""The frame: page settings, then the page that the visitor has chosen.
+
+Run it with `streamlit run app/main.py` from the repository's root.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import streamlit as st
+
+ROOT = str(Path(__file__).resolve().parent.parent)
+if ROOT not in sys.path:  # Streamlit puts this file's folder there, not the repository
+    sys.path.insert(0, ROOT)
+
+from app.guard import guarded  # noqa: E402
+from app.pages import PAGES  # noqa: E402
+from app.text import en  # noqa: E402
+from app.theme import CSS  # noqa: E402
+
+
+@guarded
+def frame() -> None:
+    """Pages as words on top, the chosen one below."""
+    st.set_page_config(page_title=en.FRAME["title"], layout="wide")
+    st.html(CSS)
+    pages = [
+        st.Page(guarded(view.draw), title=view.title, url_path=view.path, default=view is PAGES[0])
+        for view in PAGES
+    ]
+    st.navigation(pages, position="top").run()
+
+
+frame()

@@ -1,0 +1,1 @@
+"""Every word on the screen, one module per language."""

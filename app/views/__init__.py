@@ -1,0 +1,1 @@
+"""One page per file: choose, compute, draw."""

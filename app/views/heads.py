@@ -1,0 +1,107 @@
+"""Heads: where does each head look? The picture, every head, the proof."""
+
+from __future__ import annotations
+
+import numpy as np
+import streamlit as st
+
+from app import compute, session
+from app.arrival import settled
+from app.components.patch_canvas import (
+    CanvasData,
+    Limits,
+    Selection,
+    latest_selection,
+    patch_canvas,
+)
+from app.controls.evidence import evidence
+from app.controls.pictures import picture_choice, upload_choice
+from app.controls.progress import telling
+from app.controls.save import Saved, save_choice
+from app.controls.size import model_choice, size_choice, square_choice
+from app.controls.start import first_patch, hint
+from app.guard import guarded
+from app.state import State, selection, with_selection
+from app.text import en
+from vit.image import Photo
+from vit.trace import Trace
+
+CANVAS = "canvas"
+
+
+def page() -> None:
+    """Choose, then look."""
+    state = settled()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        picture_choice()
+        upload_choice()
+        shown = compute.photo(state.picture, state.square)
+        size_choice(state, shown)
+        model_choice(state)
+        square_choice(state)
+    session.show_notices()
+    looking()
+
+
+@st.fragment
+@guarded
+def looking() -> None:
+    """What a click redraws: trace once, then one query's maps, then their proof."""
+    state = session.state()
+    with telling() as tell:
+        test = compute.tested(tell)
+        if not test.passed:
+            st.error(test.sentence)
+            return
+        shown = compute.photo(state.picture, state.square)
+        traced = compute.trace(state, tell)
+    chosen = newest(state, shown, traced)
+    state = with_selection(state, chosen)
+    session.write(state)
+    maps = draw(state, chosen, shown, traced)
+    st.caption(hint(state.picture))
+    evidence(traced, chosen.layer, chosen.query)
+    save_choice(
+        Saved(
+            state=state,
+            selection=chosen,
+            jpeg=compute.screen_jpeg(shown),
+            size=shown.picture.size,
+            grid=traced.grid,
+            maps=maps,
+            log_sum_exp=traced.layers[chosen.layer].log_sum_exp[0].cpu().numpy(),
+            implementation=traced.implementation,
+        )
+    )
+
+
+def newest(state: State, shown: Photo, traced: Trace) -> Selection:
+    """The selection in the address, with what was clicked on the canvas since."""
+    present = selection(state, first_patch(state.picture, shown, traced.grid))
+    grid = traced.grid
+    limits = Limits(len(traced.layers), traced.heads, grid.rows, grid.columns, traced.prefix)
+    return latest_selection(CANVAS, present, limits)
+
+
+def draw(state: State, chosen: Selection, shown: Photo, traced: Trace) -> np.ndarray:
+    """The canvas. Returns the maps [heads, rows, columns] of the chosen layer."""
+    found = compute.maps(state, traced, chosen.query, chosen.direction)
+    pinned = None
+    if chosen.pin is not None:
+        pinned = compute.maps(state, traced, chosen.pin, chosen.direction).values.numpy()
+    patch_canvas(
+        CanvasData(
+            picture=compute.screen_jpeg(shown),
+            size=shown.picture.size,
+            grid=traced.grid,
+            prefix=traced.prefix,
+            maps=found.values.numpy(),
+            pinned=pinned,
+            facts=found.facts,
+            words=en.CANVAS,
+        ),
+        chosen,
+        key=CANVAS,
+    )
+    patches = found.values[chosen.layer, :, len(traced.prefix) :]
+    return patches.unflatten(-1, (traced.grid.rows, traced.grid.columns)).numpy()

@@ -1,0 +1,33 @@
+"""The app without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+MAIN = Path(__file__).parents[2] / "app" / "main.py"
+
+
+@pytest.fixture
+def visit() -> Iterator[Callable[..., AppTest]]:
+    """Open the page with an address's parameters as a new visitor; small pictures unless it says."""
+
+    def open_page(**params: str) -> AppTest:
+        page = AppTest.from_file(MAIN, default_timeout=60)
+        for name, value in ({"side": "224"} | params).items():
+            page.query_params[name] = value
+        return page.run()
+
+    yield open_page
+
+
+@pytest.fixture
+def fresh_server() -> Iterator[None]:
+    """A server that has kept nothing yet, and that leaves nothing."""
+    st.cache_resource.clear()
+    yield
+    st.cache_resource.clear()
