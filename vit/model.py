@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -150,22 +151,36 @@ class VisionTransformer(nn.Module):
         side: int = 518,
         implementation: str = "auto",
         progress: Progress | None = None,
+        only: int | None = None,
     ) -> Trace:
-        """Run the model on a photo whose longer side is resized to `side` pixels; keep every layer.
+        """Run the model on a photo whose longer side is resized to `side` pixels.
 
+        Every layer is kept; with `only`, that layer alone, and the run ends with it.
         `progress(done, of)` is called after each layer; an exception raised in it ends the run.
+
+        Raises:
+            ValueError: the side is too small, there is no such layer, or the implementation cannot run.
         """
         config = self.config
         grid = photo.grid(side, config.patch)
         pixels = photo.pixels(grid, config.mean, config.std).to(self.device, self.dtype)
         problem = self.problem(grid)
         name = choose(problem, self.device) if implementation == "auto" else implementation
+        last = config.layers - 1 if only is None else self.layer_index(only)
         kept: list[LayerTrace] = []
-        for layer in self.layers(pixels, name):
-            kept.append(layer)
+        for number, layer in enumerate(islice(self.layers(pixels, name), last + 1)):
+            if only is None or number == last:
+                kept.append(layer)
             if progress is not None:
-                progress(len(kept), config.layers)
+                progress(number + 1, last + 1)
         return Trace(tuple(kept), grid, config.prefix, config.head_dim**-0.5, name, self.name)
+
+    def layer_index(self, layer: int) -> int:
+        """The layer counted from 0; -1 is the last."""
+        count = self.config.layers
+        if not -count <= layer < count:
+            raise ValueError(f"there is no layer {layer}; this model has layers 0 to {count - 1}")
+        return layer % count
 
     def problem(self, grid: PatchGrid) -> Problem:
         """The attention problem that a picture on this grid sets each layer."""
