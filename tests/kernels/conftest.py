@@ -1,14 +1,22 @@
-"""What kernel tests share: tensors for a problem, and memory that shows what nobody wrote."""
+"""What kernel tests share: the cases of a machine, and tensors for a problem."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 
 import pytest
 import torch
 from torch import Tensor
 
 from kernels import Problem
+
+DTYPES = {
+    "cpu": (torch.float32, torch.float16),
+    "cuda": (torch.float32, torch.float16, torch.bfloat16),
+}
+INTERPRETED = ("fa2", "kernels.recompute.in_triton")
+"""What on a CPU runs in Triton's interpreter, so only on a machine without a GPU."""
 
 
 def make_tensors(
@@ -23,13 +31,15 @@ def make_tensors(
     return q.to(device, dtype), k.to(device, dtype), v.to(device, dtype)
 
 
-@pytest.fixture
-def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill what `new_empty` hands out with NaN: an element that no kernel wrote is then seen."""
-    honest = torch.Tensor.new_empty
-
-    def poisoned(self: Tensor, *args, **kwargs) -> Tensor:
-        tensor = honest(self, *args, **kwargs)
-        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
-
-    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned)
+def cases(names: Iterable[str]) -> list:
+    """(name, device, dtype) of everything to try; what runs in Triton's interpreter is marked so."""
+    found = []
+    for name in names:
+        for device, dtypes in DTYPES.items():
+            for dtype in dtypes:
+                interpreted = device == "cpu" and name in INTERPRETED
+                mark = {"cuda": pytest.mark.gpu, "cpu": pytest.mark.interpreter}[device]
+                marks = mark if device == "cuda" or interpreted else ()
+                label = f"{name.rpartition('.')[2]}-{device}-{str(dtype).removeprefix('torch.')}"
+                found.append(pytest.param(name, device, dtype, id=label, marks=marks))
+    return found

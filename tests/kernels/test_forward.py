@@ -8,28 +8,11 @@ import torch
 from kernels import Problem, attention, reference
 from kernels.problem import PROBLEMS
 from kernels.registry import IMPLEMENTATIONS, load
-from tests.kernels.conftest import make_tensors
+from tests.kernels.conftest import cases, make_tensors
 from tests.numerics import assert_within_eager_error, score_floor
-
-CPU = ("cpu", torch.float32), ("cpu", torch.float16)
-GPU = ("cuda", torch.float32), ("cuda", torch.float16), ("cuda", torch.bfloat16)
-
 
 HALF_LSE_FLOOR = 1e-4
 """torch's CPU kernel approximates exp in half precision: its log-sum-exp is off by up to 6e-5."""
-
-
-def machines() -> list:
-    """Device and dtype; the GPU's carry its marker."""
-    return [
-        pytest.param(
-            device,
-            dtype,
-            id=f"{device}-{str(dtype)[6:]}",
-            marks=pytest.mark.gpu if device == "cuda" else (),
-        )
-        for device, dtype in CPU + GPU
-    ]
 
 
 def check(
@@ -58,10 +41,9 @@ def skip_unsupported(problem: Problem, name: str, device: str, dtype: torch.dtyp
         pytest.skip(reason)
 
 
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize(("device", "dtype"), machines())
+@pytest.mark.usefixtures("poisoned_empty")
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("name", "device", "dtype"), cases(IMPLEMENTATIONS))
 def test_output_and_log_sum_exp(name, problem, device, dtype):
     skip_unsupported(problem, name, device, dtype)
     if device == "cpu" and problem.queries > 1000:
@@ -69,17 +51,15 @@ def test_output_and_log_sum_exp(name, problem, device, dtype):
     check(problem, name, device, dtype)
 
 
-@pytest.mark.parametrize(("device", "dtype"), machines())
 @pytest.mark.parametrize("scale", [0.0, -0.4, 3.0])
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("name", "device", "dtype"), cases(IMPLEMENTATIONS))
 def test_any_scale(name, scale, device, dtype):
     problem = Problem(1, 2, 65, 97, 32)
     skip_unsupported(problem, name, device, dtype)
     check(problem, name, device, dtype, scale)
 
 
-@pytest.mark.parametrize(("device", "dtype"), machines())
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("name", "device", "dtype"), cases(IMPLEMENTATIONS))
 def test_large_scores_stay_finite(name, device, dtype):
     """Scores of +-1e4: a kernel that forgets the maximum overflows."""
     problem = Problem(1, 1, 65, 200, 16)
@@ -96,8 +76,7 @@ def test_large_scores_stay_finite(name, device, dtype):
     assert (lse.double() - true_lse).abs().max() <= 1e-2
 
 
-@pytest.mark.parametrize(("device", "dtype"), machines())
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("name", "device", "dtype"), cases(IMPLEMENTATIONS))
 def test_rows_that_may_see_nothing(name, device, dtype):
     """Causal with five queries and two keys: the first three see nothing."""
     problem = Problem(1, 1, 5, 2, 16, causal=True)
@@ -109,9 +88,8 @@ def test_rows_that_may_see_nothing(name, device, dtype):
     assert torch.equal(output[:, :, 3], v[:, :, 0])
 
 
-@pytest.mark.parametrize(("device", "dtype"), machines())
 @pytest.mark.parametrize("tokens", [1, 63, 65, 129])
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("name", "device", "dtype"), cases(IMPLEMENTATIONS))
 def test_nothing_leaks_from_behind_the_end(name, tokens, device, dtype):
     """NaN behind the last key and in the next head must not touch the result."""
     problem = Problem(1, 2, tokens, tokens, 40)
@@ -129,8 +107,7 @@ def test_nothing_leaks_from_behind_the_end(name, tokens, device, dtype):
     assert largest_difference(lse, expected_lse) <= 1e-3
 
 
-@pytest.mark.parametrize(("device", "dtype"), machines())
-@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("name", "device", "dtype"), cases(IMPLEMENTATIONS))
 def test_any_strides(name, device, dtype):
     """Views of a fused projection, every second element, an expanded batch."""
     problem = Problem(2, 2, 66, 66, 32)

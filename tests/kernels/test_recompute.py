@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from kernels import Problem, attention, attention_columns, attention_rows, reference
-from tests.kernels.conftest import make_tensors
-from tests.kernels.test_forward import machines
+from tests.kernels.conftest import cases, make_tensors
 from tests.numerics import assert_within_eager_error, score_floor
 
 SHAPES = [
@@ -23,15 +22,7 @@ SHAPES = [
     Problem(1, 2, 70, 30, 64, causal=True),
 ]
 WAYS = ["kernels.recompute.in_torch", "kernels.recompute.in_triton"]
-
-
-def load_way(way: str, device: str):
-    """The module; Triton's interpreter only where there is no GPU."""
-    if way.endswith("triton") and device == "cpu" and torch.cuda.is_available():
-        pytest.skip(
-            "Triton compiles for the GPU in this process; run without one for the interpreter."
-        )
-    return import_module(way)
+ON_CPU = [pytest.param(WAYS[0]), pytest.param(WAYS[1], marks=pytest.mark.interpreter)]
 
 
 def picks(size: int) -> list[list[int]]:
@@ -39,12 +30,11 @@ def picks(size: int) -> list[list[int]]:
     return [[], [size - 1], [size // 2, 0, size // 2], [i % size for i in range(20)]]
 
 
-@pytest.mark.usefixtures("poisoned_memory")
-@pytest.mark.parametrize(("device", "dtype"), machines())
+@pytest.mark.usefixtures("poisoned_empty")
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "device", "dtype"), cases(WAYS))
 def test_rows_and_columns(way, problem, device, dtype):
-    part = load_way(way, device)
+    part = import_module(way)
     q, k, _ = make_tensors(problem, device, dtype)
     scale = problem.head_dim**-0.5
     truth = reference.probabilities(q, k, scale, problem.causal)
@@ -64,9 +54,9 @@ def test_rows_and_columns(way, problem, device, dtype):
         assert_within_eager_error(columns, eager[..., index], truth[..., index], "columns", floor)
 
 
-@pytest.mark.parametrize(("device", "dtype"), machines())
+@pytest.mark.parametrize(("_name", "device", "dtype"), cases(["auto"]))
 @pytest.mark.parametrize("tokens", [1, 63, 64, 65, 127, 128, 129, 257, 1370])
-def test_laws_of_the_public_door(tokens, device, dtype):
+def test_laws_of_the_public_door(tokens, _name, device, dtype):
     """Rows sum to 1, columns sum to N in total, they agree where they cross, and P V is the output."""
     q, k, v = make_tensors(Problem(1, 2, tokens, tokens, 64), device, dtype)
     output, lse = attention(q, k, v)
@@ -80,10 +70,10 @@ def test_laws_of_the_public_door(tokens, device, dtype):
     assert (rows.double() @ v.double() - output[:, :, picked].double()).abs().max() <= rounding
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ON_CPU)
 @pytest.mark.parametrize("tokens", [63, 65, 129])
 def test_garbage_behind_the_end_changes_nothing(way, tokens):
-    part = load_way(way, "cpu")
+    part = import_module(way)
     q, k, v = make_tensors(Problem(1, 2, tokens, tokens, 64), "cpu", torch.float32)
     _, lse = attention(q, k, v)
     buffers = [torch.full((1, 2, tokens + 99, 64), torch.nan) for _ in "qk"]
