@@ -33,7 +33,7 @@ def with_picture(state: State) -> State:
     except (Trouble, ImageError) as fault:
         session.tell(str(fault))
         sample = State.picture if State.picture in samples.SAMPLES else next(iter(samples.SAMPLES))
-        return replace(state, picture=sample, square=False, query=None, pin=None)
+        return replace(state, picture=sample, square=False, query=State.query, pin=None)
     return state
 
 
@@ -46,4 +46,4 @@ def with_size(state: State) -> State:
     session.tell(refusal)
     smaller = [side for side in SIDES if side < state.side]
     fits = [side for side in smaller if compute.size(shown, state.model, side).refusal is None]
-    return replace(state, side=max(fits, default=SIDES[0]), query=None, pin=None)
+    return replace(state, side=max(fits, default=SIDES[0]), query=State.query, pin=None)

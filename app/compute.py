@@ -21,11 +21,11 @@ from app.state import State
 from app.store import ByteStore
 from app.text import en
 from app.trouble import TooLarge, Trouble, is_out_of_memory, release_memory
-from app.uploads import Uploads, is_upload
+from app.uploads import Uploads, is_upload, receive_in_memory
 from kernels import choose, self_test
 from kernels.selftest import SelfTest
 from vit.config import PRESETS
-from vit.image import Photo, load_image
+from vit.image import MAX_FILE_BYTES, Photo, load_image
 from vit.maps.proof import Proof, proof
 from vit.maps.survey import Direction, Survey, survey
 from vit.model import VisionTransformer
@@ -58,6 +58,7 @@ class Shared:
         self.models: dict[str, VisionTransformer] = {}
         self.tested: SelfTest | None = None
         self.uploads = Uploads()
+        receive_in_memory(MAX_FILE_BYTES)
         self.photos: ByteStore[Photo] = ByteStore(PICTURE_LIMIT_BYTES)
         self.screens: ByteStore[bytes] = ByteStore(SCREEN_LIMIT_BYTES)
         self.traces: ByteStore[Trace] = ByteStore(

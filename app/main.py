@@ -25,6 +25,9 @@ def frame() -> None:
     """Pages as words on top, the chosen one below."""
     st.set_page_config(page_title=en.FRAME["title"], layout="wide")
     st.html(CSS)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.title(en.FRAME["title"], anchor=False, width="content")
+        st.caption(en.FRAME["lead"], width="content")
     pages = [
         st.Page(guarded(view.draw), title=view.title, url_path=view.path, default=view is PAGES[0])
         for view in PAGES

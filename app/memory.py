@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -57,25 +58,34 @@ def available_bytes(device: torch.device) -> int | None:
     """Memory that is free for one more picture, or None where this system does not tell."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
+    told = [free for free in (free_in_machine(), free_in_container()) if free is not None]
+    return min(told, default=None)
+
+
+def free_in_machine() -> int | None:
+    """What Linux says can be had without swapping."""
     try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return min(int(line.split()[1]) * 1024, control_group_left())
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     except OSError:
-        pass
-    return None
+        return None
+    kilobytes = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return next((1024 * int(number) for number in kilobytes), None)
 
 
-def control_group_left() -> float:
-    """Bytes left to this container, infinite where there is no limit."""
+def free_in_container() -> int | None:
+    """What is left of a container's limit; files that the kernel could drop count as free."""
+    group = Path("/sys/fs/cgroup")
     try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit:
-            most = limit.read().strip()
-        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as used:
-            return float("inf") if most == "max" else int(most) - int(used.read())
+        limit = (group / "memory.max").read_text("ascii").strip()
+        if limit == "max":
+            return None
+        used = int((group / "memory.current").read_text("ascii"))
+        parts = dict(
+            line.split() for line in (group / "memory.stat").read_text("ascii").splitlines()
+        )
+        return int(limit) - used + int(parts.get("inactive_file", 0))
     except (OSError, ValueError):
-        return float("inf")
+        return None
 
 
 def in_words(nbytes: float) -> str:

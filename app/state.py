@@ -32,8 +32,8 @@ class State:
     square: bool = False  # cut to the central square
     model: str = "dinov2-small"  # one of PRESETS
     layer: int = 11
-    head: int = 0
-    query: Query | None = None  # None: the patch that the page suggests
+    head: int = 2
+    query: Query = "class"
     direction: Direction = "looks"
     pin: Query | None = None
     scale: Scale = "shared"
@@ -111,7 +111,7 @@ def read_query(text: str, prefix: tuple[str, ...]) -> Query | None:
 def fitted(state: State, grid: PatchGrid) -> tuple[State, tuple[str, ...]]:
     """The state without patches that this grid does not have, and the names of those dropped."""
     outside = tuple(name for name in ("query", "pin") if not on_grid(getattr(state, name), grid))
-    return replace(state, **dict.fromkeys(outside)), outside
+    return replace(state, **{name: getattr(State(), name) for name in outside}), outside
 
 
 def on_grid(query: Query | None, grid: PatchGrid) -> bool:
@@ -129,15 +129,15 @@ def moved(state: State, old: PatchGrid, new: PatchGrid) -> State:
         left, top, right, bottom = old.box_of(*query)
         return new.patch_at((left + right) / 2, (top + bottom) / 2)
 
-    return replace(state, query=follow(state.query), pin=follow(state.pin))
+    return replace(state, query=follow(state.query) or State.query, pin=follow(state.pin))
 
 
-def selection(state: State, query: Query) -> Selection:
-    """The part of the state that the canvas changes; `query` is what a None stands for."""
+def selection(state: State) -> Selection:
+    """The part of the state that the canvas changes."""
     return Selection(
         layer=state.layer,
         head=state.head,
-        query=state.query or query,
+        query=state.query,
         direction=state.direction,
         pin=state.pin,
         scale=state.scale,

@@ -21,10 +21,25 @@ CSS = f"""
     max-width: {PAGE_WIDTH_PX}px;
     padding: 3.5rem 1.25rem 2rem;
   }}
-  /* The upload field stands in a line with other choices, so it is as low as they are. */
-  [class*="st-key-upload"] section {{
-    padding: 0.25rem 0.5rem;
+  [data-testid="stMainBlockContainer"] h1 {{
+    font-size: 1.4rem;
+    padding: 0;
+  }}
+  /* The upload field stands in a line with other choices, so it is as low as they are; what it
+     takes is told in its help, not by a list of endings. */
+  [class*="st-key-upload-"] section {{
+    padding: 0;
     min-height: 0;
+    border-style: dashed;
+  }}
+  [class*="st-key-upload-"] section > span,
+  [class*="st-key-upload-"] section button {{
+    width: 100%;
+    border: none;
+    background: none;
+  }}
+  [class*="st-key-upload-"] [data-testid="stFileUploaderDropzoneInstructions"] {{
+    display: none;
   }}
 </style>
 """

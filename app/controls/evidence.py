@@ -11,7 +11,7 @@ from app.text import en
 from vit.trace import Query, Trace
 
 
-def evidence(traced: Trace, layer: int, query: Query) -> None:
+def evidence(traced: Trace, layer: int, query: Query, self_test: str) -> None:
     """Row sums and the largest error, measured now; the bytes that were not spent, by formula."""
     found = compute.evidence(traced, layer, query)
     part = traced.layers[layer]
@@ -27,6 +27,7 @@ def evidence(traced: Trace, layer: int, query: Query) -> None:
         implementation=traced.implementation,
         dtype=str(part.q.dtype).removeprefix("torch."),
         device=device_name(part.q.device),
+        self_test=self_test,
     )
     st.markdown(f"**{' · '.join(measured)}**  \n{sample}.")
     st.markdown(never)

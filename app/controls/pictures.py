@@ -7,16 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from app import compute, samples, session
 from app.guard import guarded_callback
+from app.state import State
 from app.text import en
 from app.theme import THUMBNAIL_HEIGHT_PX
 from app.uploads import is_upload
-from vit.image import load_image
+from vit.image import MAX_FILE_BYTES, load_image
 
 FOLDER = Path(__file__).parent
-STRIP, TURN, CAMERA = "pictures", "upload turn", "camera"
+STRIP, TURN, CAMERA, CAMERA_WANTED = "pictures", "upload turn", "camera", "camera wanted"
+UPLOAD_WIDTH_PX = 160
 KINDS = ["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif"]
 
 _strip = st.components.v2.component(
@@ -27,7 +30,7 @@ _strip = st.components.v2.component(
 
 
 def picture_choice() -> None:
-    """One line: thumbnails, then the ways to bring one's own picture."""
+    """Thumbnails of the samples, and of the visitor's own picture once there is one."""
     chosen = session.state().picture
     names = [*samples.SAMPLES, *([chosen] if is_upload(chosen) else [])]
     _strip(
@@ -43,14 +46,25 @@ def picture_choice() -> None:
 
 
 def upload_choice() -> None:
-    """The upload field, emptied after each upload, and the camera, which starts only when asked."""
+    """The upload field; it is empty again after each upload."""
+    limit = MAX_FILE_BYTES // 2**20
     st.file_uploader(
         en.PICTURE["upload"],
         type=KINDS,
         key=upload_key(),
         on_change=take_upload,
-        help=f"{en.PICTURE['upload_hint']} {en.PICTURE['privacy']}",
+        max_upload_size=limit,
+        help=en.PICTURE["upload_help"].format(limit=limit),
+        width=UPLOAD_WIDTH_PX,
     )
+
+
+def camera_choice() -> None:
+    """The camera, which the browser asks for only once the visitor wants it."""
+    if st.toggle(en.PICTURE["camera"], key=CAMERA_WANTED):
+        st.camera_input(
+            en.PICTURE["camera_take"], key=f"{CAMERA}-{turn()}", on_change=take_camera, width=400
+        )
 
 
 def thumbnail(name: str) -> dict[str, str]:
@@ -67,7 +81,12 @@ def thumbnail(name: str) -> dict[str, str]:
 
 def upload_key() -> str:
     """A new field for each upload: the same file can be given again, and none is kept twice."""
-    return f"upload-{st.session_state.get(TURN, 0)}"
+    return f"upload-{turn()}"
+
+
+def turn() -> int:
+    """How many pictures this visitor has brought so far."""
+    return st.session_state.get(TURN, 0)
 
 
 @guarded_callback
@@ -84,10 +103,10 @@ def take_upload() -> None:
 
 @guarded_callback
 def take_camera() -> None:
-    take(st.session_state.get(CAMERA))
+    take(st.session_state.get(f"{CAMERA}-{turn()}"))
 
 
-def take(file: object) -> None:
+def take(file: UploadedFile | None) -> None:
     """Keep an uploaded file if it is a picture, and show it.
 
     Raises:
@@ -95,12 +114,13 @@ def take(file: object) -> None:
     """
     if file is None:
         return
-    st.session_state[TURN] = st.session_state.get(TURN, 0) + 1
+    st.session_state[TURN] = turn() + 1
     content = file.getvalue()
     load_image(content)
+    st.session_state[CAMERA_WANTED] = False
     show(compute.shared().uploads.keep(content))
 
 
 def show(name: str) -> None:
     """Change to a picture; patches of the last one mean nothing on it."""
-    session.write(replace(session.state(), picture=name, query=None, pin=None))
+    session.write(replace(session.state(), picture=name, query=State.query, pin=None))

@@ -29,18 +29,22 @@ def size_choice(state: State, shown: Photo) -> None:
         key=SIZE,
         on_change=change_size,
         help=en.SIZE["help"].format(layers=config.layers, heads=config.heads),
+        width=440,
     )
 
 
 def option(size: compute.Size) -> str:
     need = size.forecast
     text = en.SIZE["option"] if size.refusal is None else en.SIZE["too_large"]
-    return text.format(
+    text = text.format(
         side=size.side,
         tokens=need.tokens,
         ours=in_words(need.ours),
         all=in_words(need.storing_all),
     )
+    if size.seconds is None:
+        return text
+    return en.SIZE["seconds"].format(option=text, seconds=f"{size.seconds:.1f}")
 
 
 def model_choice(state: State) -> None:
@@ -51,6 +55,7 @@ def model_choice(state: State) -> None:
         format_func=lambda name: en.MODEL.get(name, name),
         key=MODEL,
         on_change=change_model,
+        width=180,
     )
 
 

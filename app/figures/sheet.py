@@ -55,7 +55,7 @@ def draw(sheet: Sheet) -> Image.Image:
         pen.text((box[0], box[1] - 20), sheet.head_names[head], INK, font(15))
         if head == sheet.head:
             pen.rectangle((box[0] - 3, box[1] - 3, box[2] + 2, box[3] + 2), outline=INK, width=2)
-    bottom = max(picture_box[3], max(box[3] for box in map_boxes)) + GAP
+    bottom = max(picture_box[3], *(box[3] for box in map_boxes)) + GAP
     draw_bar(canvas, pen, sheet, (map_boxes[0][0], bottom, page[0] - MARGIN, bottom + BAR_HEIGHT))
     pen.text((MARGIN, page[1] - MARGIN - 16), sheet.caption, QUIET, font(15))
     return canvas

@@ -46,7 +46,7 @@ CANVAS = {
     "outside_looked_at": "Not on the scale: {share} of this column lies on {names}.",
     "tokens_together": "class and registers",
     "not_a_map": "This map holds a value that is not a probability, so it is not drawn.",
-    "head_most": "to {value}",
+    "head_most": "max {value}",
     # every layer and head
     "overview": "Every layer, every head",
     "overview_hint": "Rows are layers, columns are heads. Click one to open it.",
@@ -84,6 +84,7 @@ CANVAS = {
 
 FRAME = {
     "title": "Flashlens",
+    "lead": "What a Vision Transformer sees, straight from a FlashAttention kernel.",
     "heads": "Heads",
     "bad_link": "The link's {name} makes no sense here, so its default is shown.",
     "outside_grid": "The link's {name} is outside this picture's grid, so it is left out.",
@@ -102,11 +103,9 @@ PICTURE = {
     "alt_rocket": "A rocket on its launch pad at dusk",
     "alt_upload": "The picture that you brought",
     "upload": "Your picture",
-    "upload_hint": "Drop a file anywhere on this page, paste one, or choose one.",
-    "privacy": (
-        "Your picture stays in the memory of the computer that runs this page, for you alone and "
-        "for a while; it is never written to a disk."
-    ),
+    "upload_hint": "Drop a picture on this page, paste one, or choose a file.",
+    "upload_help": "JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF, up to {limit} MB.",
+    "privacy": "It stays in the server's memory only and is soon forgotten.",
     "camera": "Camera",
     "camera_take": "Take a picture",
     "square": "Square",
@@ -130,9 +129,7 @@ SIZE = {
     "not_kept": (
         "{side} px leaves {need} to keep and {limit} are set aside for that; choose a smaller size."
     ),
-    "line": "{rows} × {columns} patches, {tokens} tokens.",
-    "memory": "Memory by formula: {ours} this way, {all} with every attention matrix stored.",
-    "seconds": "Tracing it took {seconds} s here (measured).",
+    "seconds": "{option} · took {seconds} s here",
 }
 
 MODEL = {
@@ -149,7 +146,6 @@ WORK = {
 }
 
 HEADS = {
-    "lead": "Where does each head of a Vision Transformer look? Click a patch of the picture.",
     "try_cat": "Try this: click the cat's eye, then another head, then a bright patch of its map.",
     "try_astronaut": "Try this: click the face, then the flag. Which heads stay where they are?",
     "try_coffee": "Try this: click the coffee, then the spoon. Which heads follow the object?",
@@ -166,7 +162,7 @@ PROOF = {
         "This attention matrix was never stored: {tokens} × {tokens} × {heads} heads would have "
         "been {bytes} a layer (formula). Each map is rebuilt from q, k and the log-sum-exp."
     ),
-    "ran": "Attention by {implementation}, {dtype}, on {device}.",
+    "ran": "Attention by {implementation}, {dtype}, on {device}. Self-test: {self_test}",
     "cpu": "the CPU",
 }
 

@@ -15,11 +15,10 @@ from app.components.patch_canvas import (
     patch_canvas,
 )
 from app.controls.evidence import evidence
-from app.controls.pictures import picture_choice, upload_choice
+from app.controls.pictures import camera_choice, picture_choice, upload_choice
 from app.controls.progress import telling
 from app.controls.save import Saved, save_choice
 from app.controls.size import model_choice, size_choice, square_choice
-from app.controls.start import first_patch, hint
 from app.guard import guarded
 from app.state import State, selection, with_selection
 from app.text import en
@@ -32,14 +31,18 @@ CANVAS = "canvas"
 def page() -> None:
     """Choose, then look."""
     state = settled()
+    shown = compute.photo(state.picture, state.square)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         picture_choice()
         upload_choice()
-        shown = compute.photo(state.picture, state.square)
         size_choice(state, shown)
         model_choice(state)
+    with st.container(horizontal=True, vertical_alignment="center"):
         square_choice(state)
+        camera_choice()
+        st.caption(f"{en.PICTURE['upload_hint']} {en.PICTURE['privacy']}", width="content")
     session.show_notices()
+    st.markdown(en.HEADS.get(f"try_{state.picture}", en.HEADS["try_other"]))
     looking()
 
 
@@ -55,12 +58,11 @@ def looking() -> None:
             return
         shown = compute.photo(state.picture, state.square)
         traced = compute.trace(state, tell)
-    chosen = newest(state, shown, traced)
+    chosen = newest(state, traced)
     state = with_selection(state, chosen)
     session.write(state)
     maps = draw(state, chosen, shown, traced)
-    st.caption(hint(state.picture))
-    evidence(traced, chosen.layer, chosen.query)
+    evidence(traced, chosen.layer, chosen.query, test.sentence)
     save_choice(
         Saved(
             state=state,
@@ -75,12 +77,11 @@ def looking() -> None:
     )
 
 
-def newest(state: State, shown: Photo, traced: Trace) -> Selection:
+def newest(state: State, traced: Trace) -> Selection:
     """The selection in the address, with what was clicked on the canvas since."""
-    present = selection(state, first_patch(state.picture, shown, traced.grid))
     grid = traced.grid
     limits = Limits(len(traced.layers), traced.heads, grid.rows, grid.columns, traced.prefix)
-    return latest_selection(CANVAS, present, limits)
+    return latest_selection(CANVAS, selection(state), limits)
 
 
 def draw(state: State, chosen: Selection, shown: Photo, traced: Trace) -> np.ndarray:

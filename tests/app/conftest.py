@@ -13,7 +13,7 @@ MAIN = Path(__file__).parents[2] / "app" / "main.py"
 
 
 @pytest.fixture
-def visit() -> Iterator[Callable[..., AppTest]]:
+def visit() -> Callable[..., AppTest]:
     """Open the page with an address's parameters as a new visitor; small pictures unless it says."""
 
     def open_page(**params: str) -> AppTest:
@@ -22,7 +22,7 @@ def visit() -> Iterator[Callable[..., AppTest]]:
             page.query_params[name] = value
         return page.run()
 
-    yield open_page
+    return open_page
 
 
 @pytest.fixture

@@ -60,7 +60,9 @@ def test_uploads_have_random_names_and_are_forgotten() -> None:
     uploads = Uploads(limit=10)
     first, second = uploads.keep(b"12345"), uploads.keep(b"12345")
     assert first != second
-    assert first.startswith(PREFIX) and len(first) >= 24 and is_upload(first)
+    assert first.startswith(PREFIX)
+    assert len(first) >= 24
+    assert is_upload(first)
     assert uploads.find(first) == b"12345"
     uploads.keep(b"123456789")
     assert uploads.find(second) is None
