@@ -1,0 +1,1 @@
+"""Benchmarks as data: `python -m kernels.bench RECIPE` runs one and records what it measured."""

@@ -1,0 +1,90 @@
+"""Who measured it: every row of a result file names its machine, versions, commit and date."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import importlib.metadata
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, str]:
+    """The columns that say where and when a row was measured."""
+    gpu = torch.cuda.is_available()
+    return {
+        "machine": torch.cuda.get_device_name() if gpu else f"CPU, {cpu_name()}",
+        "driver": driver() if gpu else "",
+        "torch": torch.__version__,
+        "triton": version("triton"),
+        "transformers": version("transformers"),
+        "python": platform.python_version(),
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def cpu_name() -> str:
+    """The processor's model, and how many of its cores torch uses."""
+    name = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        name = models[0].partition(":")[2].strip() if models else name
+    return f"{name}, {torch.get_num_threads()} threads"
+
+
+def driver() -> str:
+    """NVIDIA's driver, as its own tool names it."""
+    return output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+
+
+def commit() -> str:
+    """The commit that was measured; "+" where the tree held changes to the code."""
+    head = output_of("git", "rev-parse", "--short", "HEAD")
+    changed = output_of("git", "status", "--porcelain", "--", "kernels", "vit")
+    changed = [line for line in changed.splitlines() if "results/" not in line]
+    return (head + ("+" if changed else "")) if head else ""
+
+
+def output_of(*command: str) -> str:
+    """What a program prints first, or nothing where it is not there or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def append(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Add rows to a CSV file; the first row's keys are its header.
+
+    Raises:
+        ValueError: the file's columns are not those of the rows.
+    """
+    rows = list(rows)
+    header = list(rows[0])
+    new = not path.exists()
+    if not new:
+        with path.open(newline="") as file:
+            if next(csv.reader(file)) != header:
+                raise ValueError(f"{path} has other columns; move it away or choose another --out")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, header, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
