@@ -37,12 +37,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes for each contestant")
     parser.add_argument("--repeats", type=int, default=1, help="timed runs in each process")
     parser.add_argument("--out", type=Path, help="CSV file to add to; default: results/RECIPE.csv")
+    parser.add_argument("--commit", help="the commit, where this is a copy without its history")
     parser.add_argument("--dry", action="store_true", help="measure and print, record nothing")
     options = parser.parse_args(arguments)
     recipe = RECIPES[options.recipe]
     sizes = recipe.sizes_on_gpu if torch.cuda.is_available() else recipe.sizes_on_cpu
     try:
-        rows = run(recipe, tuple(options.sizes or sizes), options.rounds, options.repeats)
+        sides = tuple(options.sizes or sizes)
+        rows = run(recipe, sides, options.rounds, options.repeats, options.commit)
         if not options.dry:
             append(options.out or RESULTS / f"{recipe.name}.csv", rows)
     except (BenchError, ValueError, OSError) as fault:

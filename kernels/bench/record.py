@@ -15,8 +15,11 @@ import torch
 RESULTS = Path(__file__).parent / "results"
 
 
-def machine() -> dict[str, str]:
-    """The columns that say where and when a row was measured."""
+def machine(measured_commit: str | None = None) -> dict[str, str]:
+    """The columns that say where and when a row was measured.
+
+    `measured_commit` names the commit where the tree is a copy without its history.
+    """
     gpu = torch.cuda.is_available()
     return {
         "machine": torch.cuda.get_device_name() if gpu else f"CPU, {cpu_name()}",
@@ -25,7 +28,7 @@ def machine() -> dict[str, str]:
         "triton": version("triton"),
         "transformers": version("transformers"),
         "python": platform.python_version(),
-        "commit": commit(),
+        "commit": measured_commit or commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
     }
 

@@ -22,7 +22,13 @@ class BenchError(RuntimeError):
     """Why nothing was measured, in one sentence."""
 
 
-def run(recipe: Recipe, sizes: tuple[int, ...], rounds: int, repeats: int) -> list[Row]:
+def run(
+    recipe: Recipe,
+    sizes: tuple[int, ...],
+    rounds: int,
+    repeats: int,
+    measured_commit: str | None = None,
+) -> list[Row]:
     """One row for each size and contestant: medians over all rounds, with the spread.
 
     The kernels are tested first: a speed is never reported for a wrong answer. The contestants of a
@@ -31,7 +37,7 @@ def run(recipe: Recipe, sizes: tuple[int, ...], rounds: int, repeats: int) -> li
     tested = self_test()
     if not tested.passed:
         raise BenchError(tested.sentence)
-    here = machine()
+    here = machine(measured_commit)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         start(recipe, "prepare", folder)
