@@ -216,14 +216,13 @@ def run(runner: VisionTransformer, shown: Photo, state: State, tell: Tell) -> Tr
     def after_layer(done: int, of: int) -> None:
         tell(done / of, en.WORK["layer"].format(done=done, count=of, name=name))
 
-    start, failed = time.perf_counter(), False
+    start, found = time.perf_counter(), None
     try:
         found = runner.trace(shown, state.side, name, after_layer)
     except (MemoryError, RuntimeError) as fault:
         if not is_out_of_memory(fault):
             raise
-        failed = True
-    if failed:  # outside the except block, where the traceback no longer holds the tensors
+    if found is None:  # outside the except block, where the traceback no longer holds the tensors
         release_memory()
         raise TooLarge(en.TROUBLE["out_of_memory"])
     shared().seconds[state.model, found.tokens] = time.perf_counter() - start

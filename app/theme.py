@@ -5,7 +5,8 @@ from __future__ import annotations
 from app.figures.colours import PROBABILITY
 
 PAGE_WIDTH_PX = 1280
-THUMBNAIL_HEIGHT_PX = 56
+THUMBNAIL_SIDE_PX = 220
+"""Twice the widest that the line of pictures shows, for sharp screens."""
 
 INK = (28, 27, 34)
 PAPER = (255, 255, 255)

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
+from streamlit.components.v2 import component
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from app import compute, samples, session
 from app.guard import guarded_callback
 from app.state import State
 from app.text import en
-from app.theme import THUMBNAIL_HEIGHT_PX
+from app.theme import THUMBNAIL_SIDE_PX
 from app.uploads import is_upload
 from vit.image import MAX_FILE_BYTES, load_image
 
@@ -22,7 +23,7 @@ STRIP, TURN, CAMERA, CAMERA_WANTED = "pictures", "upload turn", "camera", "camer
 UPLOAD_WIDTH_PX = 160
 KINDS = ["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif"]
 
-_strip = st.components.v2.component(
+_strip = component(
     "picture_strip",
     css=(FOLDER / "pictures.css").read_text("utf-8"),
     js=(FOLDER / "pictures.js").read_text("utf-8"),
@@ -69,7 +70,7 @@ def camera_choice() -> None:
 
 def thumbnail(name: str) -> dict[str, str]:
     """What the strip shows of one picture."""
-    jpeg = compute.thumbnail(name, 2 * THUMBNAIL_HEIGHT_PX)
+    jpeg = compute.thumbnail(name, THUMBNAIL_SIDE_PX)
     word = name if name in samples.SAMPLES else "upload"
     return {
         "name": name,

@@ -21,5 +21,9 @@ def telling() -> Iterator[Tell]:
     def tell(done: float, sentence: str) -> None:
         place.progress(min(max(done, 0.0), 1.0), sentence)
 
-    yield tell
+    try:
+        yield tell
+    except Exception:
+        place.empty()  # a sentence follows; a stopped visitor's page is not touched any more
+        raise
     place.empty()

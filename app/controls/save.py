@@ -55,7 +55,6 @@ def save_choice(saved: Saved) -> None:
 
 def as_png(saved: Saved) -> bytes:
     state, chosen, grid = saved.state, saved.selection, saved.grid
-    heads = range(len(saved.maps))
     picture = Image.open(io.BytesIO(saved.jpeg), formats=("JPEG",))
     caption = en.SAVE["caption"].format(
         layer=chosen.layer,
@@ -75,7 +74,10 @@ def as_png(saved: Saved) -> bytes:
         scale=chosen.scale,
         title=en.SAVE[chosen.direction].format(query=in_words(chosen.query)),
         caption=caption,
-        head_names=tuple(en.SAVE["head"].format(head=head) for head in heads),
+        head_names=tuple(
+            en.SAVE["head"].format(head=head, top=f"{values.max():.2g}")
+            for head, values in enumerate(saved.maps)
+        ),
         bar_label=en.SAVE[chosen.scale],
     )
     return sheet.png(sheet.draw(drawn))

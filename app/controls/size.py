@@ -52,7 +52,7 @@ def model_choice(state: State) -> None:
     st.selectbox(
         en.MODEL["label"],
         list(PRESETS),
-        format_func=lambda name: en.MODEL.get(name, name),
+        format_func=lambda name: en.MODEL.get(str(name), str(name)),
         key=MODEL,
         on_change=change_model,
         width=180,

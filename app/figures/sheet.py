@@ -52,7 +52,7 @@ def draw(sheet: Sheet) -> Image.Image:
     scale_tops = tops(sheet.maps, sheet.scale)
     for head, box in enumerate(map_boxes):
         draw_map(canvas, sheet.maps[head], float(scale_tops[head]), sheet.scale, box)
-        pen.text((box[0], box[1] - 20), sheet.head_names[head], INK, font(15))
+        pen.text((box[0], box[1] - 23), sheet.head_names[head], INK, font(15))
         if head == sheet.head:
             pen.rectangle((box[0] - 3, box[1] - 3, box[2] + 2, box[3] + 2), outline=INK, width=2)
     bottom = max(picture_box[3], *(box[3] for box in map_boxes)) + GAP
@@ -126,7 +126,7 @@ def draw_bar(canvas: Image.Image, pen: ImageDraw.ImageDraw, sheet: Sheet, place:
     canvas.paste(Image.fromarray(probability_table()[ramp]), (left, upper))
     if sheet.scale != "each":
         for where, value in ticks(float(sheet.maps.max()), sheet.scale):
-            anchor = {0: "la", 1: "ra"}.get(where, "ma")
+            anchor = "la" if where == 0 else "ra" if where == 1 else "ma"
             x = left + where * (right - left)
             pen.text((x, lower + 4), f"{value:.2g}", INK, font(14), anchor=anchor)
     pen.text((left, lower + LINE), sheet.bar_label, QUIET, font(15))

@@ -175,8 +175,12 @@ SAVE = {
     "looked_at": "Who looks at {query}",
     "patch": "patch ({row}, {column})",
     "token": "the {name} token",
-    "head": "head {head}",
-    "caption": "layer {layer} · {side} px, {rows} × {columns} patches · {model} · {implementation}",
+    "head": "head {head} · max {top}",
+    # Only letters that Pillow's own font has: no multiplication sign.
+    "caption": (
+        "layer {layer} · {side} px, {rows} rows and {columns} columns of patches · {model} · "
+        "attention by {implementation}"
+    ),
     "shared": "probability, one scale for all heads",
     "each": "each head on its own scale, 0 to its largest value",
     "log": "probability, logarithmic, one scale for all heads",

@@ -205,6 +205,23 @@ def test_a_picture_can_be_pasted_and_dropped_anywhere(visit, event: str) -> None
     assert page.locator('button[data-picture^="u-"][aria-pressed="true"]').count() == 1
 
 
+def test_who_waits_is_told_and_who_leaves_gives_up_the_turn(
+    visit, browser, streamlit_server
+) -> None:
+    slow = browser.new_context()
+    page = slow.new_page()
+    page.goto(f"{streamlit_server('app/main.py')}/?picture=rocket&side=2072")
+    page.get_by_text("of 12 layers done · attention by").wait_for(timeout=FIRST_TRACE_MS)
+    other = browser.new_context()
+    waiting = other.new_page()
+    waiting.goto(f"{streamlit_server('app/main.py')}/?picture=astronaut&side=518&square=1")
+    waiting.get_by_text(en.WORK["one_ahead"]).wait_for()
+    slow.close()
+    # All 12 layers of the first visitor would take minutes on a CPU.
+    waiting.wait_for_selector(f'{CANVAS}[data-waiting="false"]', timeout=60_000)
+    other.close()
+
+
 def test_a_sample_is_one_click(visit) -> None:
     page = visit("side=224")
     page.locator('button[data-picture="rocket"]').click()
