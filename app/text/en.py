@@ -118,18 +118,19 @@ PICTURE = {
 
 SIZE = {
     "label": "Size",
-    "option": "{side} px · {tokens} tokens · {ours}, not {all}",
+    "option": "{side} px · {tokens} tokens · {ours} (storing all: {all})",
     "too_large": "{side} px · {tokens} tokens · too large here",
     "help": (
         "The longer side that the picture is resized to. Memory by formula: weights, one block's "
         "activations, and q, k, v and log-sum-exp of all {layers} layers; against the same with "
-        "all {layers} × {heads} matrices of tokens × tokens stored."
+        "all {layers} × {heads} matrices of tokens × tokens stored. A time is shown once it was "
+        "measured here."
     ),
     "refused": "{side} px needs {need} and {free} are free here; choose a smaller size.",
     "not_kept": (
         "{side} px leaves {need} to keep and {limit} are set aside for that; choose a smaller size."
     ),
-    "seconds": "{option} · took {seconds} s here",
+    "seconds": "{option} · took {seconds} s",
 }
 
 MODEL = {
