@@ -44,7 +44,9 @@ def sentences(page: AppTest) -> list[str]:
 def is_drawn(page: AppTest) -> bool:
     """The canvas stands on the page, and the proof under it."""
     assert not page.exception
-    canvas = any(block.proto.component_name == "patch_canvas" for block in page.get("bidi_component"))
+    canvas = any(
+        block.proto.component_name == "patch_canvas" for block in page.get("bidi_component")
+    )
     proof = any("largest error against float64" in block.value for block in page.markdown)
     assert canvas == proof
     return canvas
@@ -177,9 +179,7 @@ def test_a_failed_self_test_draws_no_map(visit: Visit, monkeypatch: pytest.Monke
     assert sentences(page) == [sentence]
 
 
-def test_a_size_that_does_not_fit_is_refused(
-    visit: Visit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_size_that_does_not_fit_is_refused(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute, "available_bytes", lambda device: 300_000_000)
     page = visit()
     page.selectbox(key="size").set_value(3108).run()
