@@ -26,12 +26,12 @@ def assert_within_eager_error(
 
 
 def score_floor(scores: Tensor, result: Tensor) -> float:
-    """What one unit in the last place of the largest float32 score does to a result, through exp."""
+    """What two units in the last place of the largest float32 score do to a result, through exp."""
     scores, result = scores[torch.isfinite(scores)], result[torch.isfinite(result)]
     if not scores.numel() or not result.numel():
         return 0.0
-    unit = torch.finfo(torch.float32).eps * scores.abs().max().item()
-    return unit * result.abs().max().item()
+    units = 2 * torch.finfo(torch.float32).eps * scores.abs().max().item()
+    return units * result.abs().max().item()
 
 
 def largest(approximation: Tensor, truth: Tensor) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +79,12 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Two linear layers with a GELU between them."""
+    """Two linear layers with a GELU between them, a slice of tokens at a time.
+
+    Tokens do not meet here, so the widened tokens of a large picture never need to exist all at once.
+    """
+
+    SLICE = 4096
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -86,7 +92,10 @@ class Mlp(nn.Module):
         self.narrow = nn.Linear(config.mlp_dim, config.dim)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.narrow(F.gelu(self.widen(tokens)))
+        """tokens [batch, tokens, dim] -> the same shape."""
+        slices = tokens.split(self.SLICE, dim=1)
+        done = [self.narrow(F.gelu(self.widen(part))) for part in slices]
+        return done[0] if len(done) == 1 else torch.cat(done, dim=1)
 
 
 class Block(nn.Module):
@@ -101,11 +110,14 @@ class Block(nn.Module):
         self.mlp = Mlp(config)
         self.scale2 = nn.Parameter(torch.ones(config.dim))
 
-    def forward(self, tokens: Tensor, implementation: str) -> tuple[Tensor, LayerTrace]:
+    def attend(self, tokens: Tensor, implementation: str) -> tuple[Tensor, LayerTrace]:
+        """The first half: tokens exchange what they hold; also the layer's trace."""
         mixed, trace = self.attention(self.norm1(tokens), implementation)
-        tokens = tokens + self.scale1 * mixed
-        tokens = tokens + self.scale2 * self.mlp(self.norm2(tokens))
-        return tokens, trace
+        return torch.addcmul(tokens, self.scale1, mixed), trace
+
+    def think(self, tokens: Tensor) -> Tensor:
+        """The second half: each token for itself."""
+        return torch.addcmul(tokens, self.scale2, self.mlp(self.norm2(tokens)))
 
 
 class VisionTransformer(nn.Module):
@@ -119,6 +131,11 @@ class VisionTransformer(nn.Module):
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
 
     @property
+    def stack(self) -> Iterable[Block]:
+        """The blocks with their type, which `nn.ModuleList` forgets."""
+        return cast("Iterable[Block]", self.blocks)
+
+    @property
     def device(self) -> torch.device:
         return self.norm.weight.device
 
@@ -129,21 +146,24 @@ class VisionTransformer(nn.Module):
     def forward(self, pixels: Tensor, implementation: str = "auto") -> Tensor:
         """pixels [batch, 3, height, width], normalised -> last hidden state [batch, tokens, dim]."""
         tokens = self.embedding(pixels)
-        for block in self.blocks:
-            tokens, _ = block(tokens, implementation)
+        for block in self.stack:
+            tokens = block.think(block.attend(tokens, implementation)[0])
         return self.norm(tokens)
 
     @torch.inference_mode()
     def layers(self, pixels: Tensor, implementation: str = "auto") -> Iterator[LayerTrace]:
         """Run the blocks one by one and hand out each layer's trace as soon as it is there.
 
-        What the caller does not keep is freed, so the maps of one query can be read from a picture of
-        any size with one layer in memory, and a caller may stop between two layers.
+        What the caller does not keep is freed before the layer's second half, so the maps of one query
+        can be read from a picture of any size with one layer in memory, and a caller may stop between
+        two layers.
         """
         tokens = self.embedding(pixels)
-        for block in self.blocks:
-            tokens, trace = block(tokens, implementation)
+        for block in self.stack:
+            tokens, trace = block.attend(tokens, implementation)
             yield trace
+            del trace
+            tokens = block.think(tokens)
 
     def trace(
         self,
@@ -161,19 +181,34 @@ class VisionTransformer(nn.Module):
         Raises:
             ValueError: the side is too small, there is no such layer, or the implementation cannot run.
         """
-        config = self.config
-        grid = photo.grid(side, config.patch)
-        pixels = photo.pixels(grid, config.mean, config.std).to(self.device, self.dtype)
-        problem = self.problem(grid)
-        name = choose(problem, self.device) if implementation == "auto" else implementation
-        last = config.layers - 1 if only is None else self.layer_index(only)
+        pixels, grid = self.prepare(photo, side)
+        name = self.choose_implementation(grid) if implementation == "auto" else implementation
+        last = self.config.layers - 1 if only is None else self.layer_index(only)
         kept: list[LayerTrace] = []
         for number, layer in enumerate(islice(self.layers(pixels, name), last + 1)):
             if only is None or number == last:
                 kept.append(layer)
+            del layer
             if progress is not None:
                 progress(number + 1, last + 1)
-        return Trace(tuple(kept), grid, config.prefix, config.head_dim**-0.5, name, self.name)
+        return self.trace_of(tuple(kept), grid, name)
+
+    def prepare(self, photo: Photo, side: int) -> tuple[Tensor, PatchGrid]:
+        """The photo as this model's input [1, 3, height, width], and the grid that lies over it."""
+        grid = photo.grid(side, self.config.patch)
+        pixels = photo.pixels(grid, self.config.mean, self.config.std, self.device)
+        return pixels.to(self.dtype), grid
+
+    def trace_of(
+        self, layers: tuple[LayerTrace, ...], grid: PatchGrid, implementation: str
+    ) -> Trace:
+        """These layers with what is needed to read them."""
+        config = self.config
+        return Trace(layers, grid, config.prefix, config.head_dim**-0.5, implementation, self.name)
+
+    def choose_implementation(self, grid: PatchGrid) -> str:
+        """What "auto" stands for at this size on this model's device."""
+        return choose(self.problem(grid), self.device)
 
     def layer_index(self, layer: int) -> int:
         """The layer counted from 0; -1 is the last."""

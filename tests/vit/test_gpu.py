@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,12 @@ def test_maps_within_twice_eagers_own_error(half, full, photo, side, tokens):
     ours = (last_maps(half, photo, side, "fa2") - truth).abs()
     eager = (last_maps(half, photo, side, "eager") - truth).abs()
     assert tokens == 1 + truth.shape[-1] * truth.shape[-2]
-    assert ours.max() <= 2 * eager.max()
+    rounding = torch.finfo(torch.float16).eps * truth.max()
+    logging.info(
+        "%d tokens: ours %.2e, eager %.2e, rounding %.1e", tokens, ours.max(), eager.max(), rounding
+    )
+    logging.info("means: ours %.2e, eager %.2e", ours.mean(), eager.mean())
+    assert ours.max() <= 2 * (eager.max() + rounding)
     assert ours.mean() <= 2 * eager.mean()
 
 
@@ -60,4 +66,6 @@ def test_the_proof_holds(half, photo, side):
         found = proof(trace, layer, (3, 3))
         assert abs(found.row_sum_low - 1) < 1e-3
         assert abs(found.row_sum_high - 1) < 1e-3
-        assert found.largest_error < 1e-5
+        # A few units in the last place of the float32 log-sum-exp, which exp passes on.
+        unit = torch.finfo(torch.float32).eps * trace.layers[layer].log_sum_exp.abs().max().item()
+        assert found.largest_error <= 4 * unit

@@ -23,7 +23,13 @@ from torch import Tensor
 from vit import MAPS, Photo, load_image, load_model
 from vit.bench.peer import load_peer, save_for_peer
 from vit.config import IMAGENET_MEAN, IMAGENET_STD
-from vit.maps.survey import survey
+from vit.maps.survey import all_maps, survey
+
+
+def pixels_of(photo: Photo, side: int, device: str, dtype: torch.dtype) -> Tensor:
+    """The same input for the peers as our model makes for itself."""
+    return photo.pixels(photo.grid(side), IMAGENET_MEAN, IMAGENET_STD, device).to(dtype)
+
 
 View = Callable[[Photo, int], Tensor | None]  # -> [heads, rows, columns], or None without maps
 WARM_UP_SIDE = 112
@@ -43,13 +49,19 @@ def ours_one_layer(folder: Path, device: str, dtype: torch.dtype) -> View:
     return lambda photo, side: MAPS["row"](model.trace(photo, side, only=last), -1, "class").cpu()
 
 
+def ours_one_query(folder: Path, device: str, dtype: torch.dtype) -> View:
+    """Every layer's maps of one query, read while the model runs; no layer is kept."""
+    model = load_model("dinov2-small", device, dtype)
+    return lambda photo, side: all_maps(model, photo, side, "class")[-1]
+
+
 def transformers_eager(folder: Path, device: str, dtype: torch.dtype) -> View:
     """The way that users are told to take: eager attention, every matrix of every layer returned."""
     model = load_peer(folder, "eager", device, dtype)
 
     def view(photo: Photo, side: int) -> Tensor:
         grid = photo.grid(side)
-        pixels = photo.pixels(grid, IMAGENET_MEAN, IMAGENET_STD).to(device, dtype)
+        pixels = pixels_of(photo, side, device, dtype)
         with torch.inference_mode():
             matrices = model(pixels, output_attentions=True).attentions
         return matrices[-1][0, :, 0, 1:].unflatten(-1, (grid.rows, grid.columns)).float().cpu()
@@ -62,7 +74,7 @@ def transformers_sdpa(folder: Path, device: str, dtype: torch.dtype) -> View:
     model = load_peer(folder, "sdpa", device, dtype)
 
     def view(photo: Photo, side: int) -> None:
-        pixels = photo.pixels(photo.grid(side), IMAGENET_MEAN, IMAGENET_STD).to(device, dtype)
+        pixels = pixels_of(photo, side, device, dtype)
         with torch.inference_mode():
             model(pixels).last_hidden_state.sum().item()
 
@@ -72,6 +84,7 @@ def transformers_sdpa(folder: Path, device: str, dtype: torch.dtype) -> View:
 CONTESTANTS = {
     "ours": ours,
     "ours-one-layer": ours_one_layer,
+    "ours-one-query": ours_one_query,
     "transformers-eager": transformers_eager,
     "transformers-sdpa": transformers_sdpa,
 }
