@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.figures.colours import PROBABILITY
+from vit.colours import PROBABILITY
 
 PAGE_WIDTH_PX = 1280
 THUMBNAIL_SIDE_PX = 220

@@ -11,9 +11,10 @@ import streamlit as st
 from PIL import Image
 
 from app.components.patch_canvas import Selection
-from app.figures import numbers, sheet
+from app.figures import sheet
 from app.state import State, in_url, to_url
 from app.text import en
+from vit.files import npz
 from vit.grid import PatchGrid
 from vit.trace import Query
 
@@ -90,7 +91,7 @@ def as_npz(saved: Saved) -> bytes:
         "columns": saved.grid.columns,
         "implementation": saved.implementation,
     }
-    return numbers.npz(saved.maps, saved.log_sum_exp, settings)
+    return npz(saved.maps, saved.log_sum_exp, settings)
 
 
 def in_words(query: Query) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from app.components.patch_canvas.selection import Scale
-from app.figures.colours import probability_table
 from app.figures.scale import on_scale, ticks, tops
 from app.theme import INK, MARK, PAPER, QUIET
+from vit.colours import probability_table
 from vit.grid import PatchGrid
 from vit.trace import Query
 

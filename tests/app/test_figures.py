@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.figures import numbers, scale, sheet
-from app.figures.colours import probability_table
+from app.figures import scale, sheet
 from app.theme import MARK
+from vit.colours import probability_table
+from vit.files import npz
 from vit.grid import PatchGrid
 
 
@@ -100,7 +101,7 @@ def test_a_png_carries_no_metadata() -> None:
 def test_numbers_come_back_without_pickle() -> None:
     rng = np.random.default_rng(0)
     maps, lse = rng.random((6, 3, 5), np.float32), rng.random((6, 16), np.float32)
-    file = numbers.npz(maps, lse, {"layer": 11, "query": "1,2"})
+    file = npz(maps, lse, {"layer": 11, "query": "1,2"})
     with np.load(io.BytesIO(file), allow_pickle=False) as found:
         assert sorted(found) == ["log_sum_exp", "map", "settings"]
         np.testing.assert_array_equal(found["map"], maps)
