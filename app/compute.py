@@ -38,8 +38,6 @@ Tell = Callable[[float, str], None]
 
 TRACE_SHARE = 0.3
 """Part of the memory free at the start that kept traces may fill."""
-TRACE_LIMIT_BYTES = 4 * 2**30
-"""Their limit where the system does not tell what is free."""
 PICTURE_LIMIT_BYTES = 512 * 2**20
 SCREEN_LIMIT_BYTES = 64 * 2**20
 SURVEY_LIMIT_BYTES = 128 * 2**20
@@ -61,9 +59,7 @@ class Shared:
         receive_in_memory(MAX_FILE_BYTES)
         self.photos: ByteStore[Photo] = ByteStore(PICTURE_LIMIT_BYTES)
         self.screens: ByteStore[bytes] = ByteStore(SCREEN_LIMIT_BYTES)
-        self.traces: ByteStore[Trace] = ByteStore(
-            TRACE_LIMIT_BYTES if free is None else int(TRACE_SHARE * free)
-        )
+        self.traces: ByteStore[Trace] = ByteStore(int(TRACE_SHARE * free))
         self.surveys: ByteStore[Survey] = ByteStore(SURVEY_LIMIT_BYTES)
         self.seconds: dict[tuple[str, int], float] = {}
 
@@ -165,7 +161,7 @@ def size(shown: Photo, model_name: str, side: int) -> Size:
     free = available_bytes(device())
     refusal = None
     # What other traces hold can be given back, so it counts as free.
-    if free is not None and need.ours > free + all_visitors.traces.nbytes:
+    if need.ours > free + all_visitors.traces.nbytes:
         refusal = en.SIZE["refused"].format(
             side=side, need=in_words(need.ours), free=in_words(free + all_visitors.traces.nbytes)
         )
@@ -234,7 +230,7 @@ def make_room(need: Forecast) -> None:
     traces = shared().traces
     while traces.nbytes + need.kept > traces.limit and traces.forget_oldest():
         pass
-    while (free := available_bytes(device())) is not None and free < need.ours:
+    while available_bytes(device()) < need.ours:
         if not traces.forget_oldest():
             return
         release_memory()

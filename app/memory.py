@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import torch
 
 from vit.config import ViTConfig
 from vit.grid import PatchGrid
+from vit.model import Mlp
 
 SIDES = (224, 518, 1036, 1540, 2072, 3108)
 """Lengths of the picture's longer side in pixels, all multiples of 14."""
 
-WORKING_ROWS = 11
-"""Rows of `dim` numbers per token alive at once in a block: tokens, normalised tokens, attention's
-output, the hidden layer of the MLP before its GELU (4) and after it (4)."""
+WORKING_ROWS = 5
+"""Rows of `dim` numbers per token alive at once in a block: the tokens, the normalised tokens,
+attention's output by head and joined, and its projection. The MLP's slices come on top."""
 
 
 @dataclass(frozen=True)
@@ -44,32 +46,24 @@ def forecast(config: ViTConfig, grid: PatchGrid, number_bytes: int) -> Forecast:
     # A layer: qkv and output 4 dim^2, MLP 2 dim * mlp_dim; biases and norms are below 1 %.
     block = 4 * config.dim**2 + 2 * config.dim * config.mlp_dim
     table = config.dim * (config.position_grid**2 + 3 * config.patch**2)
+    # The hidden layer of one slice, before its GELU and after it.
+    hidden = 2 * min(tokens, Mlp.SLICE) * config.mlp_dim
     pixels = 3 * grid.input_size[0] * grid.input_size[1]
     return Forecast(
         tokens=tokens,
         weights=(config.layers * block + table) * number_bytes,
         kept=config.layers * tokens * (3 * config.dim * number_bytes + 4 * config.heads),
-        working=(WORKING_ROWS * tokens * config.dim + pixels) * number_bytes,
+        working=(WORKING_ROWS * tokens * config.dim + hidden + pixels) * number_bytes,
         matrices=config.layers * config.heads * tokens**2 * number_bytes,
     )
 
 
-def available_bytes(device: torch.device) -> int | None:
-    """Memory that is free for one more picture, or None where this system does not tell."""
+def available_bytes(device: torch.device) -> int:
+    """Memory that is free for one more picture."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    told = [free for free in (free_in_machine(), free_in_container()) if free is not None]
-    return min(told, default=None)
-
-
-def free_in_machine() -> int | None:
-    """What Linux says can be had without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    kilobytes = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-    return next((1024 * int(number) for number in kilobytes), None)
+    free, left = psutil.virtual_memory().available, free_in_container()
+    return free if left is None else min(free, left)
 
 
 def free_in_container() -> int | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 T = TypeVar("T")
 
@@ -18,36 +19,31 @@ class ByteStore(Generic[T]):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.nbytes = 0
-        self._values: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._values: LRUCache[Hashable, tuple[T, int]] = LRUCache(limit, lambda pair: pair[1])
         self._lock = threading.RLock()
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._values.currsize)
 
     def get(self, key: Hashable) -> T | None:
         with self._lock:
-            if key not in self._values:
-                return None
-            self._values.move_to_end(key)
-            return self._values[key][0]
+            found = self._values.get(key)
+            return None if found is None else found[0]
 
     def put(self, key: Hashable, value: T, nbytes: int) -> None:
         """Keep a value that holds `nbytes` bytes; older ones make room."""
         with self._lock:
-            if key in self._values:
-                self.nbytes -= self._values.pop(key)[1]
-            if nbytes > self.limit:
-                return
-            while self.nbytes + nbytes > self.limit:
-                self.forget_oldest()
-            self._values[key] = (value, nbytes)
-            self.nbytes += nbytes
+            self._values.pop(key, None)
+            if nbytes <= self.limit:
+                self._values[key] = (value, nbytes)
 
     def forget_oldest(self) -> bool:
         """Drop the value that was not used for the longest time; False where there is none."""
         with self._lock:
             if not self._values:
                 return False
-            _, (_, nbytes) = self._values.popitem(last=False)
-            self.nbytes -= nbytes
+            self._values.popitem()
             return True
 
     def __len__(self) -> int:

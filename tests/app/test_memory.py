@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 
 from app.memory import available_bytes, forecast, in_words
+from app.samples import SAMPLES
+from vit import load_image, load_model
 from vit.config import PRESETS, ViTConfig
 from vit.grid import PatchGrid
 from vit.model import VisionTransformer
@@ -41,9 +45,29 @@ def test_half_precision_halves_all_but_the_log_sum_exp() -> None:
     assert 2 * half.kept == full.kept + 12 * 1370 * 6 * 4
 
 
-def test_free_memory_is_told_or_unknown() -> None:
-    free = available_bytes(torch.device("cpu"))
-    assert free is None or free > 2**20
+def test_free_memory_is_told() -> None:
+    assert available_bytes(torch.device("cpu")) > 2**20
+
+
+def test_a_container_has_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.memory.free_in_container", lambda: 12345)
+    assert available_bytes(torch.device("cpu")) == 12345
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("side", [518, 1036, 2072])
+def test_the_forecast_is_near_the_allocators_peak(side: int) -> None:
+    """Within a fifth of what a run really took on a GPU, on a square picture."""
+    model = load_model("dinov2-small", "cuda", torch.float16)
+    photo = load_image(SAMPLES["astronaut"].path)
+    model.trace(photo, side)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    kept = model.trace(photo, side)
+    need = forecast(model.config, kept.grid, 2)
+    peak = torch.cuda.max_memory_allocated()
+    logging.info("%d px: forecast %.0f MB, peak %.0f MB", side, need.ours / 1e6, peak / 1e6)
+    assert need.ours == pytest.approx(peak, rel=0.2)
 
 
 @pytest.mark.parametrize(
