@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.components.patch_canvas.selection import Limits, Selection
-from app.figures.colours import PROBABILITY
+from vit.colours import PROBABILITY
 
 if TYPE_CHECKING:
     from vit.grid import PatchGrid
@@ -100,4 +100,6 @@ def _facts(facts: Facts) -> dict[str, list]:
 def _numbers(values: object) -> list:
     """Nested lists with None where there is no finite number, since JSON has none."""
     array = np.asarray(values, dtype=np.float64)
-    return np.where(np.isfinite(array), array.round(6), None).tolist()
+    numbers = array.round(6).astype(object)
+    numbers[~np.isfinite(array)] = None
+    return numbers.tolist()

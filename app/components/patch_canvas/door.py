@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import streamlit as st
+from streamlit.components.v2 import component
 
 from app.components.patch_canvas.blob import CanvasData, pack
 from app.components.patch_canvas.selection import Limits, Selection
@@ -43,9 +44,7 @@ def bundle() -> str:
     return "\n".join([*inner, texts[-1]])
 
 
-_component = st.components.v2.component(
-    "patch_canvas", css=(FOLDER / "style.css").read_text("utf-8"), js=bundle()
-)
+_component = component("patch_canvas", css=(FOLDER / "style.css").read_text("utf-8"), js=bundle())
 
 
 def latest_selection(key: str, selection: Selection, limits: Limits) -> Selection:

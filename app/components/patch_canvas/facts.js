@@ -93,7 +93,8 @@ export function factsView(app) {
     say(listTitle, words.strongest);
     drawNumbers(state);
     drawStrongest(state);
-    root.classList.toggle("hidden", !Number.isFinite(state.largest.query[state.selection.layer][state.selection.head]));
+    const { layer, head } = state.selection;
+    root.classList.toggle("hidden", !Number.isFinite(state.largest.query[layer][head]));
   }
   return { root, draw };
 }

@@ -13,10 +13,11 @@ export function mapFrame(header) {
   return { size: [columns, rows], grid: { rows, columns, box: [0, 0, columns, rows] } };
 }
 
-/** Draws one map out of an atlas, every patch one even block of colour. */
+/** Draws one map out of an atlas, every patch one block of colour; too small for that, it is smoothed,
+ * because a patch that falls between two pixels must not vanish. */
 export function drawMap({ context }, atlas, header, layer, head, box) {
   const { rows, columns } = header.grid;
-  context.imageSmoothingEnabled = box.w < columns || box.h < rows; // shrunk, a lone patch must not vanish
+  context.imageSmoothingEnabled = box.w < 2 * columns || box.h < 2 * rows;
   context.drawImage(atlas, head * columns, layer * rows, columns, rows, box.x, box.y, box.w, box.h);
   context.imageSmoothingEnabled = true;
 }
@@ -70,7 +71,8 @@ function legend(app) {
     })),
     (name) => app.change({ scale: name }),
   );
-  const bar = element("div", "bar", [element("div", "track", [strip, pointer]), element("div", "ticks", labels)]);
+  const track = element("div", "track", [strip, pointer]);
+  const bar = element("div", "bar", [track, element("div", "ticks", labels)]);
   const root = element("div", "legend", [element("div", "legend-top", [bar, scale.root]), about, outside]);
 
   function draw({ selection, data, hover, largest }) {
@@ -107,10 +109,13 @@ export function headsView(app) {
     if (cells.length !== heads) {
       cells = Array.from({ length: heads }, (_, head) => headCell(app, head));
       grid.replaceChildren(...cells.map((cell) => cell.root));
-      grid.style.setProperty("--across", Math.ceil(Math.sqrt(heads)));
+      const across = Math.ceil(Math.sqrt(heads));
+      grid.style.setProperty("--across", across);
+      grid.classList.toggle("many", across > 3);
     }
-    const { direction, query } = header.selection;
-    say(view.title, fill(words[`heads_${direction}`], { query: queryName(words, query), layer: state.selection.layer }));
+    const { direction } = header.selection;
+    const query = queryName(words, header.selection.query);
+    say(view.title, fill(words[`heads_${direction}`], { query, layer: state.selection.layer }));
     cells.forEach((cell, head) => drawCell(app, cell, head, state));
     bar.draw(state);
   }

@@ -79,7 +79,8 @@ export function largeView(app) {
     say(view.hint, words.large_hint);
     say(waiting, selection.pin !== null && !comparing ? words.waiting_pin : "");
     const { query, pin } = header.selection;
-    const caption = fill(comparing ? words.map_a : words[`one_${header.selection.direction}`], { query: queryName(words, query) });
+    const template = comparing ? words.map_a : words[`one_${header.selection.direction}`];
+    const caption = fill(template, { query: queryName(words, query) });
     drawOverlay(app, a, state, { atlas: atlas.query, largest: largest.query, query }, caption);
     if (comparing) {
       const about = { atlas: atlas.pin, largest: largest.pin, query: pin };

@@ -151,7 +151,7 @@ class PatchCanvas {
   /** CSS pixels that the overview may take. */
   overviewWidth() {
     const width = this.root.clientWidth;
-    return width < TWO_COLUMNS ? width : 0.4 * width;
+    return width < TWO_COLUMNS ? width : 0.34 * width;
   }
 
   stop() {

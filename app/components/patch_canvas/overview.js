@@ -3,13 +3,14 @@
 import { ARROWS, element, panel, say } from "./dom.js";
 import { gridAspect, sharpContext } from "./geometry.js";
 import { drawMap } from "./heads.js";
+import { outline } from "./photo.js";
 import { fill } from "./words.js";
 
 const TALLEST_OVERVIEW = 620; // CSS pixels for all rows together
-const GAP = 2; // CSS pixels between maps
+const GAP = 3; // CSS pixels between maps
 const MARGIN = 22; // CSS pixels for the numbers at the left and at the top
 
-/** Sizes in device pixels; a map gets a whole number of pixels a patch wherever that fits. */
+/** Sizes in device pixels; from two pixels a patch on, every patch gets the same whole number. */
 function measure(header, available, ratio) {
   const [layers, heads] = header.shape;
   const { rows, columns } = header.grid;
@@ -17,8 +18,9 @@ function measure(header, available, ratio) {
   const highest = TALLEST_OVERVIEW / layers - GAP;
   const width = Math.min(widest, highest * gridAspect(header)) * ratio;
   const whole = Math.floor(width / columns);
-  const w = whole ? whole * columns : Math.max(4, Math.floor(width));
-  const h = whole ? whole * rows : Math.max(2, Math.round(w / gridAspect(header)));
+  const even = whole >= 2;
+  const w = even ? whole * columns : Math.max(4, Math.floor(width));
+  const h = even ? whole * rows : Math.max(2, Math.round(w / gridAspect(header)));
   const gap = Math.round(GAP * ratio);
   const margin = Math.round(MARGIN * ratio);
   return { w, h, gap, margin, width: margin + heads * (w + gap), height: margin + layers * (h + gap) };
@@ -37,10 +39,10 @@ function cellBox(size, layer, head) {
 function drawNumbers({ context, ratio }, canvas, header, size, selection) {
   const [layers, heads] = header.shape;
   context.fillStyle = getComputedStyle(canvas).color;
-  context.font = `${11 * ratio}px ${getComputedStyle(canvas).fontFamily}`;
   context.textBaseline = "middle";
   const write = (text, x, y, chosen) => {
-    context.globalAlpha = chosen ? 1 : 0.72;
+    context.font = `${chosen ? 700 : 400} ${11 * ratio}px ${getComputedStyle(canvas).fontFamily}`;
+    context.globalAlpha = chosen ? 1 : 0.76;
     context.fillText(text, x, y);
   };
   context.textAlign = "right";
@@ -54,13 +56,6 @@ function drawNumbers({ context, ratio }, canvas, header, size, selection) {
     write(head, x + w / 2, size.margin / 2, head === selection.head);
   }
   context.globalAlpha = 1;
-}
-
-function frameCell({ context, ratio }, canvas, box, width) {
-  context.strokeStyle = getComputedStyle(canvas).color;
-  context.lineWidth = width * ratio;
-  const grow = (width * ratio) / 2;
-  context.strokeRect(box.x - grow, box.y - grow, box.w + 2 * grow, box.h + 2 * grow);
 }
 
 /** A grey cross where a map is broken: it has no colour to show. */
@@ -123,7 +118,8 @@ export function overviewView(app) {
     size = measure(header, app.overviewWidth(), ratio);
     canvas.style.width = `${size.width / ratio}px`;
     canvas.style.height = `${size.height / ratio}px`;
-    Object.assign(canvas.dataset, { cellWidth: size.w, cellHeight: size.h, margin: size.margin, gap: size.gap });
+    const { w: cellWidth, h: cellHeight, margin, gap } = size;
+    Object.assign(canvas.dataset, { cellWidth, cellHeight, margin, gap });
     canvas.setAttribute("aria-label", fill(words.overview_label, { layers, heads, ...selection }));
     say(view.title, words.overview);
     say(view.hint, hovered ? fill(words.place, hovered) : words.overview_hint);
@@ -136,8 +132,8 @@ export function overviewView(app) {
       }
     }
     drawNumbers(sharp, canvas, header, size, selection);
-    if (hovered) frameCell(sharp, canvas, cellBox(size, hovered.layer, hovered.head), 1);
-    frameCell(sharp, canvas, cellBox(size, selection.layer, selection.head), 2);
+    if (hovered) outline(sharp, cellBox(size, hovered.layer, hovered.head), "hover");
+    outline(sharp, cellBox(size, selection.layer, selection.head), "query");
   }
   return { root: view.root, draw };
 }

@@ -3,7 +3,8 @@
 import { patchBox } from "./geometry.js";
 
 const GRID_LINES_FROM = 6; // CSS pixels a patch; a finer grid would veil the picture
-const SMALLEST_MARK = 9; // CSS pixels, so that a mark on a tiny patch can still be seen
+const SMALL_PATCH = 8; // CSS pixels; a mark on a smaller patch stands around its neighbours
+const SMALLEST_MARK = 9; // CSS pixels, so that a mark on the tiniest patch can still be seen
 
 const decoded = new Map(); // digest -> ImageBitmap, the last few pictures of this page
 
@@ -55,33 +56,36 @@ export function drawGrid({ context, width, height, ratio }, header) {
     context.lineTo(first.x + columns * first.w, y);
   }
   context.lineWidth = 1;
-  context.strokeStyle = "rgba(255, 255, 255, 0.17)";
+  context.strokeStyle = "rgba(255, 255, 255, 0.14)";
   context.stroke();
 }
 
+const THIN = 1.25; // CSS pixels
 const STYLES = {
-  hover: { width: 1.25, dash: [], colour: "#fff" },
+  hover: { width: THIN, dash: [], colour: "#fff" },
   query: { width: 2.25, dash: [], colour: "#fff" },
   pin: { width: 2.25, dash: [3, 2.5], colour: "#fff" },
-  crop: { width: 1.25, dash: [], colour: "#fff" },
+  crop: { width: THIN, dash: [], colour: "#fff" },
 };
 
 /** A white line between two dark ones: seen on any picture and on any colour of the scale. */
 export function outline({ context, ratio }, box, kind, letter = "") {
   const style = STYLES[kind];
-  const grow = kind === "crop" ? 0 : 1;
-  const w = Math.max(box.w + 2 * ratio * grow, grow * SMALLEST_MARK * ratio);
-  const h = Math.max(box.h + 2 * ratio * grow, grow * SMALLEST_MARK * ratio);
+  const isSmall = Math.min(box.w, box.h) < SMALL_PATCH * ratio;
+  const around = (side) => Math.max(3 * side, SMALLEST_MARK * ratio);
+  const w = isSmall ? around(box.w) : box.w;
+  const h = isSmall ? around(box.h) : box.h;
   const x = box.x + box.w / 2 - w / 2;
   const y = box.y + box.h / 2 - h / 2;
   context.save();
   context.lineJoin = "round";
   context.strokeStyle = "rgba(12, 10, 20, 0.9)";
-  context.lineWidth = (style.width + 2) * ratio;
+  const lineWidth = isSmall ? THIN : style.width;
+  context.lineWidth = (lineWidth + 2) * ratio;
   context.strokeRect(x, y, w, h);
   context.setLineDash(style.dash.map((part) => part * ratio));
   context.strokeStyle = style.colour;
-  context.lineWidth = style.width * ratio;
+  context.lineWidth = lineWidth * ratio;
   context.strokeRect(x, y, w, h);
   context.restore();
   if (letter) drawLetter({ context, ratio }, x + w, y, letter);

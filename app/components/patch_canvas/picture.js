@@ -87,7 +87,8 @@ export function pictureView(app) {
     ["looks", "looked_at"].map((name) => ({ value: name, text: words[name] })),
     (name) => app.change({ direction: name }),
   );
-  const view = panel("picture", canvas, readout, element("div", "controls", [chips, direction.root, pin]), spoken);
+  const controls = element("div", "controls", [chips, direction.root, pin]);
+  const view = panel("picture", canvas, readout, controls, spoken);
   say(view.title, words.picture);
   say(view.hint, words.picture_hint);
   watchPatches(canvas, () => app.state.data.header, app.hover, (patch) => app.change({ query: patch }));

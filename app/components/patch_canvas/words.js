@@ -18,7 +18,8 @@ export function probability(value) {
   if (value === 0) return "0";
   if (value >= 0.001) return value.toPrecision(3);
   const [digits, power] = value.toExponential(1).split("e");
-  return `${digits}·10${[...power].map((c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]).join("")}`;
+  const raised = [...power].map((sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)]);
+  return `${digits}·10${raised.join("")}`;
 }
 
 /** A share as a percentage. */
