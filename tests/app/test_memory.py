@@ -57,7 +57,7 @@ def test_a_container_has_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.gpu
 @pytest.mark.parametrize("side", [518, 1036, 2072])
 def test_the_forecast_is_near_the_allocators_peak(side: int) -> None:
-    """Within a fifth of what a run really took on a GPU, on a square picture."""
+    """Within a fifth of what a run really took on a GPU, beside cuBLAS's workspace of 32 MiB."""
     model = load_model("dinov2-small", "cuda", torch.float16)
     photo = load_image(SAMPLES["astronaut"].path)
     model.trace(photo, side)
@@ -67,7 +67,7 @@ def test_the_forecast_is_near_the_allocators_peak(side: int) -> None:
     need = forecast(model.config, kept.grid, 2)
     peak = torch.cuda.max_memory_allocated()
     logging.info("%d px: forecast %.0f MB, peak %.0f MB", side, need.ours / 1e6, peak / 1e6)
-    assert need.ours == pytest.approx(peak, rel=0.2)
+    assert need.ours == pytest.approx(peak - 2**25, rel=0.2)
 
 
 @pytest.mark.parametrize(
