@@ -1,6 +1,6 @@
 // Draws the picture and what lies on it: shade outside the crop, patch grid, outlines of patches.
 
-import { patchBox } from "./geometry.js";
+import { patchBox, sameQuery } from "./geometry.js";
 
 const GRID_LINES_FROM = 6; // CSS pixels a patch; a finer grid would veil the picture
 const SMALL_PATCH = 8; // CSS pixels; a mark on a smaller patch stands around its neighbours
@@ -118,5 +118,5 @@ export function drawMarks(sharp, frame, { query, pin, hover }, letters = true) {
   };
   mark(pin, "pin", "B");
   mark(query, "query", pin ? "A" : "");
-  mark(hover, "hover", "");
+  if (!sameQuery(hover, query)) mark(hover, "hover", ""); // the query keeps its stronger line
 }
