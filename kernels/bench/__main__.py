@@ -42,11 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     recipe = RECIPES[options.recipe]
     sizes = recipe.sizes_on_gpu if torch.cuda.is_available() else recipe.sizes_on_cpu
+    sides = tuple(options.sizes or sizes)
+    rows: list[Row] = []
     try:
-        sides = tuple(options.sizes or sizes)
-        rows = run(recipe, sides, options.rounds, options.repeats, options.commit)
-        if not options.dry:
-            append(options.out or RESULTS / f"{recipe.name}.csv", rows)
+        for part in run(recipe, sides, options.rounds, options.repeats, options.commit):
+            rows += part
+            if not options.dry:
+                append(options.out or RESULTS / f"{recipe.name}.csv", part)
     except (BenchError, ValueError, OSError) as fault:
         print(fault, file=sys.stderr)
         return 2

@@ -28,8 +28,8 @@ def run(
     rounds: int,
     repeats: int,
     measured_commit: str | None = None,
-) -> list[Row]:
-    """One row for each size and contestant: medians over all rounds, with the spread.
+) -> Iterator[list[Row]]:
+    """The rows of one size after another, a row a contestant: medians over all rounds, with the spread.
 
     The kernels are tested first: a speed is never reported for a wrong answer. The contestants of a
     round follow one another, so that a machine that slows down slows all of them.
@@ -38,7 +38,6 @@ def run(
     if not tested.passed:
         raise BenchError(tested.sentence)
     here = machine(measured_commit)
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         start(recipe, "prepare", folder)
         for size in sizes:
@@ -48,8 +47,7 @@ def run(
                     say(f"{recipe.name} {size} px, round {number + 1} of {rounds}: {name}")
                     found[name].append(start(recipe, name, folder, str(size), str(repeats)))
             check_agreement(found)
-            rows += [row(recipe, name, size, runs, here) for name, runs in found.items()]
-    return rows
+            yield [row(recipe, name, size, runs, here) for name, runs in found.items()]
 
 
 def start(recipe: Recipe, name: str, folder: str, *more: str) -> dict:

@@ -65,7 +65,7 @@ def their_tensors(model: VisionTransformer) -> dict[str, Tensor]:
         "layernorm.weight": model.norm.weight,
         "layernorm.bias": model.norm.bias,
     }
-    for i, block in enumerate(model.blocks):
+    for i, block in enumerate(model.stack):
         at = f"encoder.layer.{i}"
         for kind in ("weight", "bias"):
             query, key, value = getattr(block.attention.qkv, kind).chunk(3)

@@ -106,19 +106,20 @@ def measure(name: str, folder: Path, photo: Photo, side: int, repeats: int) -> d
         maps = view(photo, side)
         times.append(1e3 * (time.perf_counter() - start))
     grid = photo.grid(side)
-    return {
+    found: dict[str, object] = {
         "tokens": 1 + grid.patches,
         "device": device,
         "dtype": str(dtype).removeprefix("torch."),
         "time_ms": times,
         "peak_bytes": peak_bytes(device),
         "sample": None if maps is None else maps[:, :: grid.rows - 1, :: grid.columns - 1].tolist(),
-    } | (click_times(folder, photo, side, device, dtype) if name == "ours" else {})
+    }
+    if name == "ours":
+        found |= click_times(photo, side, device, dtype)
+    return found
 
 
-def click_times(
-    folder: Path, photo: Photo, side: int, device: str, dtype: torch.dtype
-) -> dict[str, float]:
+def click_times(photo: Photo, side: int, device: str, dtype: torch.dtype) -> dict[str, float]:
     """What a click costs once the trace is there: one layer's row, and every layer's with its facts."""
     trace = load_model("dinov2-small", device, dtype).trace(photo, side)
     patches = [(i % trace.grid.rows, i % trace.grid.columns) for i in range(CLICKS)]
