@@ -14,6 +14,7 @@ from kernels import Problem, attention, choose
 from vit.config import ViTConfig
 from vit.grid import PatchGrid
 from vit.image import Photo
+from vit.memory import give_back_freed
 from vit.trace import LayerTrace, Trace
 
 Progress = Callable[[int, int], None]
@@ -93,9 +94,13 @@ class Mlp(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens [batch, tokens, dim] -> the same shape."""
-        slices = tokens.split(self.SLICE, dim=1)
-        done = [self.narrow(F.gelu(self.widen(part))) for part in slices]
-        return done[0] if len(done) == 1 else torch.cat(done, dim=1)
+        if tokens.shape[1] <= self.SLICE:
+            return self.narrow(F.gelu(self.widen(tokens)))
+        result = torch.empty_like(tokens)
+        for start in range(0, tokens.shape[1], self.SLICE):
+            part = slice(start, start + self.SLICE)
+            result[:, part] = self.narrow(F.gelu(self.widen(tokens[:, part])))
+        return result
 
 
 class Block(nn.Module):
@@ -159,6 +164,7 @@ class VisionTransformer(nn.Module):
         two layers.
         """
         tokens = self.embedding(pixels)
+        del pixels
         for block in self.stack:
             tokens, trace = block.attend(tokens, implementation)
             yield trace
@@ -185,10 +191,15 @@ class VisionTransformer(nn.Module):
         name = self.choose_implementation(grid) if implementation == "auto" else implementation
         last = self.config.layers - 1 if only is None else self.layer_index(only)
         kept: list[LayerTrace] = []
-        for number, layer in enumerate(islice(self.layers(pixels, name), last + 1)):
+        on_cpu = self.device.type == "cpu"
+        layers = islice(self.layers(pixels, name), last + 1)
+        del pixels
+        for number, layer in enumerate(layers):
             if only is None or number == last:
                 kept.append(layer)
             del layer
+            if on_cpu:
+                give_back_freed()
             if progress is not None:
                 progress(number + 1, last + 1)
         return self.trace_of(tuple(kept), grid, name)

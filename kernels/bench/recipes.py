@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Target:
-    """ours <= factor * peer's, in one column, at these sizes."""
+    """ours <= factor * peer's, in one column, on one kind of device; `sizes` None means at each."""
 
     column: str
     ours: str
     peer: str
     factor: float
+    device: str = "cpu"
+    sizes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ RECIPES = {
         targets=(
             Target("time_ms", "ours", "transformers-sdpa", 1.05),
             Target("peak_mb", "ours", "transformers-sdpa", 1.10),
-            Target("time_ms", "ours-one-query", "transformers-sdpa", 1.05),
-            Target("peak_mb", "ours-one-query", "transformers-sdpa", 1.10),
+            Target("time_ms", "ours", "transformers-eager", 1 / 3, sizes=(1036,)),
+            Target("peak_mb", "ours", "transformers-eager", 1 / 20, sizes=(1036,)),
+            Target("peak_mb", "ours-one-query", "transformers-sdpa", 1.10, "cuda"),
         ),
     ),
 }

@@ -111,15 +111,17 @@ def verdicts(rows: list[Row], targets: tuple[Target, ...]) -> Iterator[str]:
     """One sentence for each target and size: asked, reached."""
     table = {(r["contestant"], r["side"]): r for r in rows}
     for target in targets:
-        for size in dict.fromkeys(r["side"] for r in rows):
+        for size in dict.fromkeys(r["side"] for r in rows if r["device"] == target.device):
+            if target.sizes is not None and size not in target.sizes:
+                continue
             ours, peer = (table[n, size][target.column] for n in (target.ours, target.peer))
             if not isinstance(ours, int | float) or not isinstance(peer, int | float):
                 continue
             ratio = ours / peer
             word = "reached" if ratio <= target.factor else "NOT reached"
             yield (
-                f"{target.column} at {size} px: {target.ours} / {target.peer} = {ratio:.2f}, "
-                f"asked <= {target.factor:.2f}: {word}"
+                f"{target.column} at {size} px: {target.ours} / {target.peer} = {ratio:.3f}, "
+                f"asked <= {target.factor:.3f}: {word}"
             )
 
 

@@ -54,15 +54,21 @@ def test_medians_spread_and_verdicts(workers, tmp_path, capsys):
     assert (ours["time_ms"], ours["time_low_ms"], ours["time_high_ms"]) == ("10.0", "9.0", "30.0")
     assert (ours["samples"], ours["peak_mb"], ours["click_ms"]) == ("6", "400.0", "2.0")
     said = capsys.readouterr().out
-    assert "time_ms at 224 px: ours / transformers-sdpa = 1.11, asked <= 1.05: NOT reached" in said
-    assert "peak_mb at 224 px: ours / transformers-sdpa = 2.00, asked <= 1.10: NOT reached" in said
+    assert (
+        "time_ms at 224 px: ours / transformers-sdpa = 1.111, asked <= 1.050: NOT reached" in said
+    )
+    assert (
+        "peak_mb at 224 px: ours / transformers-sdpa = 2.000, asked <= 1.100: NOT reached" in said
+    )
 
 
 def test_a_target_that_is_reached():
-    row = {"side": 1, "time_ms": 5.0}
+    row = {"side": 1, "device": "cpu", "time_ms": 5.0}
     rows = [row | {"contestant": "a"}, row | {"contestant": "b"}]
     (said,) = bench.verdicts(rows, (Target("time_ms", "a", "b", 1.0),))
-    assert said.endswith("= 1.00, asked <= 1.00: reached")
+    assert said.endswith("= 1.000, asked <= 1.000: reached")
+    assert not list(bench.verdicts(rows, (Target("time_ms", "a", "b", 1.0, "cuda"),)))
+    assert not list(bench.verdicts(rows, (Target("time_ms", "a", "b", 1.0, sizes=(2,)),)))
 
 
 def test_out_of_memory_is_a_row_and_not_an_end(workers, tmp_path):

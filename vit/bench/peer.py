@@ -44,9 +44,10 @@ def load_peer(
     """
     from transformers import Dinov2Model
 
-    peer, report = Dinov2Model.from_pretrained(
+    loaded: Any = Dinov2Model.from_pretrained(
         folder, attn_implementation=attention, dtype=dtype, output_loading_info=True
     )
+    peer, report = loaded
     if report["missing_keys"] or report["unexpected_keys"]:
         raise RuntimeError(f"transformers did not take our weights whole: {report}")
     return peer.to(device).eval()
