@@ -19,6 +19,9 @@ from vit.trace import LayerTrace, Trace
 
 Progress = Callable[[int, int], None]
 
+TIDY_BYTES = 64 * 2**20
+"""How much a run on the CPU keeps before it gives the memory freed in between back to the system."""
+
 
 class PatchEmbedding(nn.Module):
     """Picture to tokens: class token, registers, then patches row by row, with positions added."""
@@ -191,15 +194,17 @@ class VisionTransformer(nn.Module):
         name = self.choose_implementation(grid) if implementation == "auto" else implementation
         last = self.config.layers - 1 if only is None else self.layer_index(only)
         kept: list[LayerTrace] = []
-        on_cpu = self.device.type == "cpu"
+        on_cpu, untidy = self.device.type == "cpu", 0
         layers = islice(self.layers(pixels, name), last + 1)
         del pixels
         for number, layer in enumerate(layers):
             if only is None or number == last:
                 kept.append(layer)
+                untidy += layer.nbytes
             del layer
-            if on_cpu:
+            if on_cpu and untidy > TIDY_BYTES:
                 give_back_freed()
+                untidy = 0
             if progress is not None:
                 progress(number + 1, last + 1)
         return self.trace_of(tuple(kept), grid, name)

@@ -21,6 +21,12 @@ class LayerTrace:
     v: Tensor
     log_sum_exp: Tensor
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that this layer keeps."""
+        tensors = (self.q, self.k, self.v, self.log_sum_exp)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -44,10 +50,7 @@ class Trace:
     @property
     def nbytes(self) -> int:
         """Bytes that this trace keeps, q, k, v and log-sum-exp of all layers."""
-        tensors = [
-            t for layer in self.layers for t in (layer.q, layer.k, layer.v, layer.log_sum_exp)
-        ]
-        return sum(t.numel() * t.element_size() for t in tensors)
+        return sum(layer.nbytes for layer in self.layers)
 
     def token(self, query: Query) -> int:
         """The token's place in the sequence [prefix, patches].

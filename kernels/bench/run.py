@@ -89,7 +89,7 @@ def row(recipe: Recipe, name: str, size: int, runs: list[dict], here: dict[str, 
         return round(statistics.median(values), digits) if values else ""
 
     peak = median("peak_bytes", 0)
-    return {
+    found: Row = {
         "recipe": recipe.name,
         "contestant": name,
         "side": size,
@@ -104,7 +104,8 @@ def row(recipe: Recipe, name: str, size: int, runs: list[dict], here: dict[str, 
         "click_ms": median("click_ms", 3),
         "survey_ms": median("survey_ms", 3),
         "failed": failed,
-    } | here
+    }
+    return found | here
 
 
 def verdicts(rows: list[Row], targets: tuple[Target, ...]) -> Iterator[str]:
