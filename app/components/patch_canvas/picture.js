@@ -52,7 +52,14 @@ function onKey(app, event) {
 function drawMagnifier(canvas, bitmap, header, place) {
   const sharp = sharpContext(canvas);
   const { context, width, height } = sharp;
-  if (!bitmap || !Array.isArray(place)) return;
+  if (!bitmap) return;
+  if (!Array.isArray(place)) {
+    // A token without a place stands for the whole picture.
+    const zoom = Math.min(width / bitmap.width, height / bitmap.height);
+    const [w, h] = [zoom * bitmap.width, zoom * bitmap.height];
+    context.drawImage(bitmap, (width - w) / 2, (height - h) / 2, w, h);
+    return;
+  }
   const box = patchBox(header, place[0], place[1], bitmap.width, bitmap.height);
   const margin = (MAGNIFIED - 1) / 2;
   context.drawImage(
