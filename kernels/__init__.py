@@ -10,6 +10,7 @@ from kernels.door import attention, attention_columns, attention_rows
 from kernels.problem import Problem
 from kernels.registry import choose, implementations
 from kernels.selftest import self_test
+from kernels.triton_mode import prepare
 
 __all__ = [
     "Problem",
@@ -20,3 +21,6 @@ __all__ = [
     "implementations",
     "self_test",
 ]
+
+# None of the above has imported Triton yet; after this it may come.
+prepare()

@@ -4,14 +4,9 @@
 from __future__ import annotations
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
-
-from kernels.triton_mode import prepare
-
-prepare()
-
-import triton  # noqa: E402 - the interpreter must be chosen first
-import triton.language as tl  # noqa: E402
 
 
 @triton.jit

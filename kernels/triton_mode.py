@@ -1,7 +1,7 @@
-"""Compiler or interpreter: Triton decides once per process, when the first kernel is imported.
+"""Compiler or interpreter: Triton decides once per process, when it is imported.
 
-This is the only place that sets TRITON_INTERPRET. Modules with `@triton.jit` call `prepare()` before
-they import Triton.
+This is the only place that sets TRITON_INTERPRET. `import kernels` calls `prepare()` before anything
+else of ours can import Triton.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ INTERPRETED_SCORES = 2**26
 
 
 def prepare() -> None:
-    """Choose the interpreter where there is no GPU; leave the compiler where there is one."""
-    if not torch.cuda.is_available():
+    """Choose the interpreter where there is no GPU and it is not too late; else change nothing."""
+    if not torch.cuda.is_available() and "triton" not in sys.modules:
         os.environ["TRITON_INTERPRET"] = "1"
 
 

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+import kernels  # noqa: F401 - before any test imports Triton, which then is interpreted or compiled
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER_ON_MACOS = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
 

@@ -41,7 +41,7 @@ def test_the_kernel_example_runs(capsys):
     names: dict = {}
     exec(PYTHON[1], names)
     assert names["row"].shape == (1, 6, 1, 1370)
-    assert names["row"].sum(-1).allclose(names["row"].new_ones(1, 6, 1), atol=1e-5)
+    assert names["row"].sum(-1).allclose(names["row"].new_ones(1, 6, 1), atol=1e-4)
     assert "'eager': None" in capsys.readouterr().out
 
 

@@ -63,7 +63,7 @@ def test_laws_of_the_public_door(tokens, _name, device, dtype):
     picked = sorted({0, tokens // 2, tokens - 1})
     rows = attention_rows(q, k, lse, picked)
     columns = attention_columns(q, k, lse, range(tokens))
-    rounding = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
+    rounding = {torch.float32: 1e-4, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
     assert (rows.double().sum(-1) - 1).abs().max() <= min(rounding, 1e-3)
     assert columns.double().sum(dim=(-1, -2)).sub(tokens).abs().max() <= 1e-3 * tokens
     assert (rows - columns[:, :, picked]).abs().max() <= 1e-5

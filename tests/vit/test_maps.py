@@ -86,8 +86,8 @@ def test_a_survey_is_every_layers_row_and_column(model, cat):
         assert values.shape == (12, 6, trace.tokens)
         for layer in (0, 7, 11):
             expected = MAPS[name](trace, layer, (2, 3)).flatten(1)
-            assert torch.equal(values[layer, :, 1:], expected)
-    assert (survey(trace, "class").values.sum(-1) - 1).abs().max() < 1e-5
+            assert torch.allclose(values[layer, :, 1:], expected, atol=1e-7)
+    assert (survey(trace, "class").values.sum(-1) - 1).abs().max() < 1e-4
 
 
 def test_read_in_passing_equals_read_from_a_trace(model, cat):
@@ -117,8 +117,8 @@ def test_many_tokens_at_once_or_in_slices_are_the_same(model, cat, monkeypatch):
 def test_the_proof_sees_a_wrong_log_sum_exp(model, cat):
     trace = model.trace(cat, 112)
     right = proof(trace, -1, (1, 1))
-    assert right.largest_error < 1e-5
-    assert right.row_sum_low == pytest.approx(1, abs=1e-5)
+    assert right.largest_error < 1e-4
+    assert right.row_sum_low == pytest.approx(1, abs=1e-4)
     last = trace.layers[-1]
     wrong = LayerTrace(last.q, last.k, last.v, last.log_sum_exp + 0.01)
     shifted = Trace((wrong,), trace.grid, trace.prefix, trace.scale, "stub", "stub")
