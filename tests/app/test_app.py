@@ -17,7 +17,8 @@ from kernels.selftest import SelfTest
 from vit.model import VisionTransformer
 
 Visit = Callable[..., AppTest]
-pytestmark = pytest.mark.usefixtures("fresh_server")
+# Whole pages: together a quarter of a minute, so not in the quick tests.
+pytestmark = [pytest.mark.usefixtures("fresh_server"), pytest.mark.slow]
 
 
 def picture(width: int = 80, height: int = 60, colour: str = "orange") -> bytes:
