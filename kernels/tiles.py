@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -72,6 +74,36 @@ def tile_pointers(
 
 
 @triton.jit
+def load_vector(base, first, size, other, BLOCK: tl.constexpr):
+    """Numbers first ... of `size` that lie side by side, `other` beyond the end. -> [BLOCK]"""
+    place = first + tl.arange(0, BLOCK)
+    return tl.load(base + place, mask=place < size, other=other)
+
+
+@triton.jit
+def store_vector(base, vector, first, size, BLOCK: tl.constexpr):
+    """Write [BLOCK] to places first ... of `size`."""
+    place = first + tl.arange(0, BLOCK)
+    tl.store(base + place, vector.to(base.dtype.element_ty), mask=place < size)
+
+
+@triton.jit
+def head_pointer(base, strides, batch, head):
+    """Where one head of a [batch, heads, tokens, head_dim] tensor begins; batch and head are int64."""
+    return base + batch * strides[0] + head * strides[1]
+
+
+@triton.jit
+def weights_from_lse(scores, log_sum_exp, scale_log2e):
+    """P = exp(scale * scores - log_sum_exp); both broadcast. Any sign of the scale will do.
+
+    A query that sees nothing has log-sum-exp -inf, which gives +inf or NaN here: mask it afterwards.
+    Dao et al. 2022, Algorithm 4 line 11; Dao 2023, Algorithm 2 line 11.
+    """
+    return tl.math.exp2(scores * scale_log2e - log_sum_exp * 1.4426950408889634)
+
+
+@triton.jit
 def online_softmax_update(scores, running_max, running_sum, scale_log2e, MASKED: tl.constexpr):
     """Fold one tile of raw scores into the running maximum and sum (both in base-2 units).
 
@@ -86,6 +118,17 @@ def online_softmax_update(scores, running_max, running_sum, scale_log2e, MASKED:
     weights = tl.math.exp2(scores * scale_log2e - shift[:, None])
     rescale = tl.math.exp2(running_max - shift)
     return weights, new_max, running_sum * rescale + tl.sum(weights, 1), rescale
+
+
+def fold_scale(q: Tensor, scale: float) -> tuple[Tensor, float, bool]:
+    """-> q, scale * log2(e) made positive, and whether q is to be negated for it.
+
+    The running maximum is taken of raw scores, so the factor on them must be positive. A scale of zero
+    gives scores of zero whatever q holds: a query of zeros, seen through stride 0.
+    """
+    if scale == 0.0:
+        return q.new_zeros(()).expand_as(q), math.log2(math.e), False
+    return q, abs(scale) * math.log2(math.e), scale < 0
 
 
 def offsets_are_wide(*tensors: Tensor, rows: int = 256) -> bool:

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from kernels.fa2.tile_sizes import forward_tiles
+from kernels.fa2.tile_sizes import FORWARD
 from kernels.problem import Problem
+from kernels.tile_sizes import padded, pick
 from kernels.tiles import (
+    fold_scale,
+    head_pointer,
     load_tile,
     offsets_are_wide,
     on_device_of,
@@ -84,9 +85,9 @@ def forward_kernel(
     query_start = (tl.program_id(0) % query_tiles) * BLOCK_Q
     batch_head = (tl.program_id(0) // query_tiles).to(tl.int64)
     batch, head = batch_head // heads, batch_head % heads
-    k_head = k_ptr + batch * k_strides[0] + (head // group) * k_strides[1]
-    v_head = v_ptr + batch * v_strides[0] + (head // group) * v_strides[1]
-    q_head = q_ptr + batch * q_strides[0] + head * q_strides[1]
+    k_head = head_pointer(k_ptr, k_strides, batch, head // group)
+    v_head = head_pointer(v_ptr, v_strides, batch, head // group)
+    q_head = head_pointer(q_ptr, q_strides, batch, head)
 
     q = load_tile(
         q_head, query_start, queries, q_strides[2:], HEAD_DIM, BLOCK_Q, BLOCK_D, True, WIDE
@@ -125,7 +126,7 @@ def forward_kernel(
     output = accumulator / running_sum[:, None]
     log2_sum_exp = tl.where(saw_nothing, float("-inf"), running_max + tl.math.log2(running_sum))
     log_sum_exp = log2_sum_exp * 0.6931471805599453  # log(2)
-    output_head = output_ptr + batch * output_strides[0] + head * output_strides[1]
+    output_head = head_pointer(output_ptr, output_strides, batch, head)
     store_tile(
         output_head, output, query_start, queries, output_strides[2:],
         HEAD_DIM, BLOCK_Q, BLOCK_D, WIDE,
@@ -138,11 +139,9 @@ def launch_forward(
 ) -> tuple[Tensor, Tensor]:
     """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp [batch, heads, queries]."""
     problem = Problem.of(q, k, causal)
-    if scale == 0.0:
-        # Scores of zero whatever q holds: a query of zeros, seen through stride 0.
-        q, scale = q.new_zeros(()).expand_as(q), 1.0
-    block_d = max(16, triton.next_power_of_2(problem.head_dim))
-    tiles = forward_tiles(q.element_size(), block_d)
+    q, scale_log2e, negate = fold_scale(q, scale)
+    block_d = padded(problem.head_dim)
+    tiles = pick(FORWARD, q.device, q.element_size(), block_d)
     # Laid out [batch, queries, heads, dim], so that joining the heads again costs no copy.
     output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
@@ -162,13 +161,13 @@ def launch_forward(
             problem.group,
             problem.queries,
             problem.keys,
-            abs(scale) * math.log2(math.e),
+            scale_log2e,
             HEAD_DIM=problem.head_dim,
             BLOCK_Q=tiles.block_q,
             BLOCK_K=tiles.block_k,
             BLOCK_D=block_d,
             CAUSAL=causal,
-            NEGATE=scale < 0,
+            NEGATE=negate,
             WIDE=offsets_are_wide(q, k, v, output),
             num_warps=tiles.warps,
             num_stages=tiles.stages,

@@ -60,7 +60,7 @@ def refuses(q, k, v, scale, causal):
 )
 def test_wrong_kernels_fail(broken, monkeypatch):
     wrong = dataclasses.replace(IMPLEMENTATION, name="eager", forward=broken)
-    monkeypatch.setattr("kernels.door.load", lambda name: wrong)
+    monkeypatch.setattr("kernels.operator.load", lambda name: wrong)
     found = self_test("eager", device="cpu", dtype=torch.float32)
     assert not found.passed
     assert found.sentence.endswith("no map is drawn.")

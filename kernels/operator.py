@@ -1,0 +1,159 @@
+"""One torch.library operator and one autograd formula for every implementation.
+
+The operator exists for torch.compile, for autograd and for CUDA graphs. Where none of them is at work the
+door calls `compute` itself, which spares the operator's cost of some 20 microseconds a call.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernels.implementation import Implementation, Saved
+from kernels.problem import Problem
+from kernels.registry import choose, load
+
+
+def compute(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, implementation: str, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, log-sum-exp, and what the backward pass needs besides (without elements unless `keep`).
+
+    Raises:
+        ValueError: the implementation cannot run this problem here; nothing else is tried in its place.
+    """
+    problem = Problem.of(q, k, causal)
+    chosen = pick(problem, q.device, implementation)
+    if problem.empty:
+        no_keys = q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
+        return torch.zeros_like(q), no_keys, empty_kept(chosen, q, k, keep)
+    if keep and chosen.forward_keeping is not None:
+        return chosen.forward_keeping(q, k, v, scale, causal)
+    return *chosen.forward(q, k, v, scale, causal), q.new_empty(0)
+
+
+def pick(problem: Problem, device: torch.device, implementation: str) -> Implementation:
+    """The implementation of this name, or the one that "auto" stands for, if it runs here."""
+    name = choose(problem, device) if implementation == "auto" else implementation
+    chosen = load(name)
+    reason = chosen.supports(problem, device)
+    if reason is not None:
+        raise ValueError(reason)
+    return chosen
+
+
+def differentiable_attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, implementation: str, keep: bool
+) -> tuple[Tensor, Tensor]:
+    """The same through the operator; `keep` where a gradient will be asked for."""
+    if not torch.compiler.is_compiling():
+        problem = Problem.of(q, k, causal)
+        chosen = pick(problem, q.device, implementation)
+        reason = chosen.reason_against_backward(problem, q.device)
+        if reason is not None:
+            raise ValueError(reason)
+        if chosen.differentiable and not problem.empty:
+            return chosen.forward(q, k, v, scale, causal)
+    output, log_sum_exp, _ = attention_operator(q, k, v, scale, causal, implementation, keep)
+    return output, log_sum_exp
+
+
+@torch.library.custom_op("flashlens::attention", mutates_args=())
+def attention_operator(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, implementation: str, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """output, log_sum_exp, kept"""
+    output, log_sum_exp, kept = compute(q, k, v, scale, causal, implementation, keep)
+    return token_major(output), log_sum_exp.contiguous(), kept
+
+
+@attention_operator.register_fake
+def _(q, k, v, scale, causal, implementation, keep):
+    chosen = pick(Problem.of(q, k, causal), q.device, implementation)
+    log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
+    return empty_token_major(q), log_sum_exp, empty_kept(chosen, q, k, keep)
+
+
+@torch.library.custom_op("flashlens::attention_backward", mutates_args=())
+def backward_operator(
+    grad_output: Tensor,
+    grad_log_sum_exp: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    output: Tensor,
+    log_sum_exp: Tensor,
+    kept: Tensor,
+    scale: float,
+    causal: bool,
+    implementation: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """grad_q, grad_k, grad_v"""
+    problem = Problem.of(q, k, causal)
+    chosen = pick(problem, q.device, implementation)
+    reason = chosen.reason_against_backward(problem, q.device)
+    if reason is not None or chosen.backward is None:
+        reason = reason or f"torch differentiates {chosen.name} itself; call it uncompiled."
+        raise ValueError(reason)
+    if problem.empty:
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    saved = Saved(q, k, v, output, log_sum_exp, kept, scale, causal)
+    grad_q, grad_k, grad_v = chosen.backward(saved, grad_output, grad_log_sum_exp)
+    return laid_out_like(grad_q, q), laid_out_like(grad_k, k), laid_out_like(grad_v, v)
+
+
+@backward_operator.register_fake
+def _(grad_output, grad_log_sum_exp, q, k, v, *_rest):
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+def setup_context(ctx, inputs, output) -> None:
+    q, k, v, scale, causal, implementation, _keep = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.settings = (scale, causal, implementation)
+
+
+def formula(ctx, grad_output, grad_log_sum_exp, _grad_kept):
+    """The one autograd formula: hand what was saved to the implementation's own backward."""
+    q, k, v, output, log_sum_exp, kept = ctx.saved_tensors
+    if grad_output is None and grad_log_sum_exp is None:
+        return None, None, None, None, None, None, None
+    if grad_output is None:
+        grad_output = torch.zeros_like(output)
+    grads = backward_operator(
+        grad_output, grad_log_sum_exp, q, k, v, output, log_sum_exp, kept, *ctx.settings
+    )
+    return *grads, None, None, None, None
+
+
+attention_operator.register_autograd(formula, setup_context=setup_context)
+
+
+# --- layouts: what the operator returns must be laid out as its fake twin says ----------------------
+
+
+def empty_kept(chosen: Implementation, q: Tensor, k: Tensor, keep: bool) -> Tensor:
+    """`kept` before anything is written to it; without elements where nothing is kept."""
+    if keep and chosen.empty_kept is not None:
+        return chosen.empty_kept(q, k)
+    return q.new_empty(0)
+
+
+def empty_token_major(q: Tensor) -> Tensor:
+    """Like q, laid out [batch, queries, heads, head_dim], so that joining the heads costs no copy."""
+    batch, heads, queries, head_dim = q.shape
+    return q.new_empty(batch, queries, heads, head_dim).transpose(1, 2)
+
+
+def token_major(tensor: Tensor) -> Tensor:
+    """The same values in that layout; copied only where they are not."""
+    return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def laid_out_like(tensor: Tensor, model: Tensor) -> Tensor:
+    """The same values, laid out as torch.empty_like(model) is; copied only where they are not."""
+    wanted = torch.empty_like(model, device="meta").stride()
+    if all(s == w or n == 1 for s, w, n in zip(tensor.stride(), wanted, model.shape, strict=True)):
+        return tensor
+    return torch.empty_like(model).copy_(tensor)

@@ -1,0 +1,48 @@
+"""Tile sizes: plain tables, found by `python -m kernels.bench tune`; nothing is tuned while a user waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Queries and keys of one tile, and how the compiler spreads it over warps and pipeline stages."""
+
+    block_q: int
+    block_k: int
+    warps: int
+    stages: int
+
+
+Table = Mapping[tuple[str, int, int], Tiles]
+"""(GPU "sm_90", or "any"; bytes of an element; head_dim padded to a power of two) -> tiles.
+
+The rows "any" are safe on every GPU from compute capability 8.0: they fit in 99 KB of shared memory.
+"""
+
+PADDED_HEAD_DIMS = (16, 32, 64, 128, 256)
+
+
+def pick(table: Table, device: torch.device, element_bytes: int, padded_head_dim: int) -> Tiles:
+    """The row for this GPU, or the safe one where this GPU was not tuned."""
+    tuned = table.get((architecture(device), element_bytes, padded_head_dim))
+    return tuned or table["any", element_bytes, padded_head_dim]
+
+
+@cache
+def architecture(device: torch.device) -> str:
+    """ "sm_90" for an H100 or H200; "any" for the interpreter on the CPU."""
+    if device.type != "cuda":
+        return "any"
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def padded(head_dim: int) -> int:
+    """The width of a tile: the next power of two, at least 16, which a matrix unit wants."""
+    return max(16, 1 << (head_dim - 1).bit_length())
