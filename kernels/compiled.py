@@ -1,0 +1,204 @@
+"""What the compiler makes of our kernels, for a GPU that need not be here.
+
+`compile_for` calls the launchers themselves, in a process of its own in which Triton compiles and launches
+nothing, so what is examined is what would run: the same tiles, masks and constants.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernels.implementation import Saved
+from kernels.problem import Problem
+from kernels.registry import load
+
+SHARED_BYTES = {"sm_80": 166_912, "sm_86": 101_376, "sm_90": 232_448, "sm_100": 232_448}
+"""Shared memory that one program may have; CUDA C++ Programming Guide, table of technical specifications."""
+
+START = "import triton; from kernels.compiled import work; work()"
+"""The worker imports Triton first, so that `import kernels` does not choose the interpreter for it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One launch to compile: `what` is "forward", "backward", "rows" or "columns".
+
+    `tiles` names the row of the tables, "any" or an architecture; None takes what a launch there would.
+    """
+
+    implementation: str  # not looked at for rows and columns
+    problem: Problem
+    architecture: str = "sm_90"
+    what: str = "forward"
+    tiles: str | None = None
+
+    def __str__(self) -> str:
+        row = self.tiles or self.architecture
+        return f"{self.implementation} {self.what} {self.problem} on {self.architecture}, row {row}"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel as the GPU would run it."""
+
+    kernel: str
+    constants: dict[str, Any]  # its constexprs
+    warps: int
+    stages: int
+    registers: int  # of one thread
+    stack_bytes: int  # of one thread, in local memory: what did not fit in registers
+    shared_bytes: int  # of one program
+    instructions: dict[
+        str, int
+    ]  # opcode without its modifiers ("HGMMA", "MUFU") -> how often it stands there
+
+    @property
+    def spills(self) -> bool:
+        """Registers ran out and the rest went to memory."""
+        return bool(
+            self.stack_bytes or self.instructions.get("STL") or self.instructions.get("LDL")
+        )
+
+
+def compile_for(requests: Sequence[Request]) -> list[list[Compiled] | str]:
+    """For each request the kernels that it would launch, in order, or the compiler's complaint.
+
+    Takes a second or so for a kernel that Triton has not compiled before. Needs no GPU and touches none.
+
+    Raises:
+        RuntimeError: the worker process ended early; its last line says why.
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", START],
+        input=json.dumps([asdict(request) for request in requests]),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=Path(__file__).parents[1],
+    )
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip() or "The compiling process died.").splitlines()[-1])
+    return [
+        a if isinstance(a, str) else [Compiled(**k) for k in a] for a in json.loads(done.stdout)
+    ]
+
+
+# --- in the worker process --------------------------------------------------------------------------
+
+
+class AbsentGPU:
+    """As much of Triton's driver as compiling asks for."""
+
+    def __init__(self, architecture: str) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        self.target = GPUTarget("cuda", int(architecture.removeprefix("sm_")), 32)
+
+    def get_current_device(self) -> str:
+        return f"absent sm_{self.target.arch}"  # Triton keeps what it compiled by device
+
+    def get_current_stream(self, device: str) -> int:
+        return 0
+
+    def get_current_target(self):
+        return self.target
+
+
+def work() -> None:
+    """Answer the requests on standard input on standard output, both JSON."""
+    from triton.runtime.jit import JITFunction
+
+    kernels, compile_or_launch = [], JITFunction.run
+
+    def only_compile(kernel, *args, grid, warmup, **options):
+        kernels.append(compile_or_launch(kernel, *args, grid=grid, warmup=True, **options))
+
+    JITFunction.run = only_compile  # pyright: ignore[reportAttributeAccessIssue]
+    answers = []
+    for asked in json.load(sys.stdin):
+        request = Request(**asked | {"problem": Problem(**asked["problem"])})
+        kernels.clear()
+        try:
+            launch(request)
+            answers.append([asdict(examined(kernel)) for kernel in kernels])
+        except Exception as fault:  # whatever a compiler raises is the answer
+            answers.append(f"{type(fault).__name__}: {fault}")
+    json.dump(answers, sys.stdout)
+
+
+def launch(request: Request) -> None:
+    """Call the launcher, on tensors without values, as if on that GPU."""
+    from triton.runtime import driver
+
+    from kernels import tile_sizes
+
+    driver.set_active(AbsentGPU(request.architecture))  # pyright: ignore[reportArgumentType]
+    tile_sizes.architecture = lambda device: request.tiles or request.architecture
+    problem = request.problem
+    dtype, kv_heads = getattr(torch, problem.dtype), problem.kv_heads or problem.heads
+    q = torch.empty(problem.batch, problem.heads, problem.queries, problem.head_dim, dtype=dtype)
+    k = torch.empty(problem.batch, kv_heads, problem.keys, problem.head_dim, dtype=dtype)
+    log_sum_exp, scale = torch.empty(q.shape[:3]), problem.head_dim**-0.5
+    if request.what in ("rows", "columns"):
+        from kernels.recompute import in_triton
+
+        index = torch.arange(20)
+        getattr(in_triton, request.what)(q, k, log_sum_exp, index, scale, problem.causal)
+        return
+    chosen = load(request.implementation)
+    if request.what == "forward":
+        (chosen.forward_keeping or chosen.forward)(q, k, k, scale, problem.causal)
+        return
+    assert chosen.backward is not None, f"{chosen.name} has no backward"
+    kept = chosen.empty_kept(q, k) if chosen.empty_kept else q.new_empty(0)
+    saved = Saved(q, k, k, torch.empty_like(q), log_sum_exp, kept, scale, problem.causal)
+    chosen.backward(saved, torch.empty_like(q), None)
+
+
+def examined(kernel) -> Compiled:
+    """What Triton says of the kernel, and what stands in the machine code."""
+    listing = disassembled(kernel.asm["cubin"])
+    usage = re.search(r"REG:(\d+) STACK:(\d+)", listing)
+    assert usage is not None, "cuobjdump says nothing of registers"
+    # A line of code: /*0120*/  @!P0 HGMMA.64x64x16.F32 R24, ... ;
+    opcodes = re.findall(r"/\*[0-9a-f]{4,5}\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9]*)", listing)
+    constants = {
+        kernel.src.fn.arg_names[place[0]]: getattr(value, "value", value)
+        for place, value in kernel.src.constants.items()
+        if kernel.src.fn.arg_names[place[0]].isupper()
+    }
+    return Compiled(
+        kernel=kernel.src.fn.__name__,
+        constants=constants,
+        warps=kernel.metadata.num_warps,
+        stages=kernel.metadata.num_stages,
+        registers=int(usage[1]),
+        stack_bytes=int(usage[2]),
+        shared_bytes=kernel.metadata.shared,
+        instructions=dict(Counter(opcodes)),
+    )
+
+
+def disassembled(cubin: bytes) -> str:
+    """The listing of the cuobjdump that comes with Triton."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "-sass", "--dump-resource-usage", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
