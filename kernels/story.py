@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernels.registry import IMPLEMENTATIONS
 
-SOURCES = ("forward.py", "backward.py")
+SOURCES = ("forward.py", "backward.py", "backward_keys.py", "backward_queries.py")
 ANCHOR = re.compile(r"\s*# step: (.+)")
 
 
@@ -21,7 +21,7 @@ class Step:
 
     title: str
     text: str  # Markdown
-    source: str  # file in the kernel's folder, "forward.py" or "backward.py"
+    source: str  # file in the kernel's folder, such as "forward.py"
     line: int  # of the anchor in that file, counted from 1
     code: str  # what follows, up to the next anchor or the end of its function
 

@@ -45,4 +45,4 @@ def architecture(device: torch.device) -> str:
 
 def padded(head_dim: int) -> int:
     """The width of a tile: the next power of two, at least 16, which a matrix unit wants."""
-    return max(16, 1 << (head_dim - 1).bit_length())
+    return max(16, 1 << max(head_dim - 1, 0).bit_length())

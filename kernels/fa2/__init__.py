@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.implementation import Implementation
+from kernels.implementation import Implementation, Saved
 from kernels.problem import Problem
 from kernels.triton_mode import reason_against
 
@@ -19,6 +19,14 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tupl
     return launch_forward(q, k, v, scale, causal)
 
 
+def backward(
+    saved: Saved, grad_output: Tensor, grad_log_sum_exp: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    from kernels.fa2.backward import launch_backward
+
+    return launch_backward(saved, grad_output, grad_log_sum_exp)
+
+
 def supports(problem: Problem, device: torch.device) -> str | None:
     if problem.head_dim > MAX_HEAD_DIM:
         return f"fa2 holds a head of at most {MAX_HEAD_DIM} dimensions on chip, not {problem.head_dim}."
@@ -30,4 +38,5 @@ IMPLEMENTATION = Implementation(
     summary="FlashAttention-2 in Triton; the N x N matrix is never stored.",
     forward=forward,
     supports=supports,
+    backward=backward,
 )

@@ -13,44 +13,32 @@ from kernels.tiles import (
     fold_scale,
     head_pointer,
     load_tile,
+    load_whole_rows,
     offsets_are_wide,
     on_device_of,
     online_softmax_update,
     store_tile,
+    store_vector,
+    tile_pointers,
     tl,
     triton,
 )
 
 
 @triton.jit
-def attend(
-    state,
-    q,
-    k_head,
-    v_head,
-    key_start,
-    keys,
-    first_unseen,
-    scale_log2e,
-    k_strides,
-    v_strides,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    MASKED: tl.constexpr,
-    WIDE: tl.constexpr,
-):
-    """Let one query tile see one key tile. `first_unseen` [BLOCK_Q]: the first key hidden from each query."""
+def attend(state, q, k, v, keys_seen, scale_log2e, MASKED: tl.constexpr):
+    """Let a query tile see a key tile. `keys_seen` [BLOCK_Q]: how many keys of this tile each query sees."""
     accumulator, running_max, running_sum = state
-    k = load_tile(k_head, key_start, keys, k_strides, HEAD_DIM, BLOCK_K, BLOCK_D, MASKED, WIDE)
+    # step: Score the tile
     scores = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_Q, BLOCK_K]
     if MASKED:
-        key = key_start + tl.arange(0, BLOCK_K)
-        scores = tl.where(key[None, :] < first_unseen[:, None], scores, float("-inf"))
+        place = tl.arange(0, k.shape[0])
+        scores = tl.where(place[None, :] < keys_seen[:, None], scores, float("-inf"))
+    # step: Update the running maximum and sum
     weights, running_max, running_sum, rescale = online_softmax_update(
         scores, running_max, running_sum, scale_log2e, MASKED
     )
-    v = load_tile(v_head, key_start, keys, v_strides, HEAD_DIM, BLOCK_K, BLOCK_D, MASKED, WIDE)
+    # step: Rescale and add
     accumulator = accumulator * rescale[:, None]
     accumulator = tl.dot(weights.to(v.dtype), v, accumulator, input_precision="ieee")
     return accumulator, running_max, running_sum
@@ -75,6 +63,7 @@ def forward_kernel(
     HEAD_DIM: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    TAIL_K: tl.constexpr,
     BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr,
     NEGATE: tl.constexpr,
@@ -85,10 +74,11 @@ def forward_kernel(
     query_start = (tl.program_id(0) % query_tiles) * BLOCK_Q
     batch_head = (tl.program_id(0) // query_tiles).to(tl.int64)
     batch, head = batch_head // heads, batch_head % heads
+    q_head = head_pointer(q_ptr, q_strides, batch, head)
     k_head = head_pointer(k_ptr, k_strides, batch, head // group)
     v_head = head_pointer(v_ptr, v_strides, batch, head // group)
-    q_head = head_pointer(q_ptr, q_strides, batch, head)
 
+    # step: Take a tile of queries
     q = load_tile(
         q_head, query_start, queries, q_strides[2:], HEAD_DIM, BLOCK_Q, BLOCK_D, True, WIDE
     )
@@ -102,36 +92,55 @@ def forward_kernel(
         seen_by_all = tl.maximum(0, tl.minimum(keys, query_start + 1 + keys - queries))
         seen_by_any = tl.minimum(keys, query_start + BLOCK_Q + keys - queries)
     unmasked_end = seen_by_all // BLOCK_K * BLOCK_K
-
     state = (
         tl.zeros([BLOCK_Q, BLOCK_D], tl.float32),
         tl.full([BLOCK_Q], float("-inf"), tl.float32),
         tl.zeros([BLOCK_Q], tl.float32),
     )
-    for key_start in range(0, unmasked_end, BLOCK_K):
-        state = attend(
-            state, q, k_head, v_head, key_start, keys, first_unseen, scale_log2e,
-            k_strides[2:], v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE,
-        )  # fmt: skip
-    for key_start in range(unmasked_end, seen_by_any, BLOCK_K):
-        state = attend(
-            state, q, k_head, v_head, key_start, keys, first_unseen, scale_log2e,
-            k_strides[2:], v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE,
-        )  # fmt: skip
+
+    # step: Stream the keys past
+    k_pointers, _ = tile_pointers(
+        k_head, 0, keys, k_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE
+    )
+    v_pointers, _ = tile_pointers(
+        v_head, 0, keys, v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE
+    )
+    for _ in range(0, unmasked_end, BLOCK_K):
+        k = load_whole_rows(k_pointers, HEAD_DIM, BLOCK_D)
+        v = load_whole_rows(v_pointers, HEAD_DIM, BLOCK_D)
+        state = attend(state, q, k, v, first_unseen, scale_log2e, False)
+        k_pointers += tl.cast(k_strides[2], tl.int64) * BLOCK_K
+        v_pointers += tl.cast(v_strides[2], tl.int64) * BLOCK_K
+    if CAUSAL:
+        for start in range(unmasked_end, seen_by_any, BLOCK_K):
+            k = load_tile(
+                k_head, start, keys, k_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE
+            )
+            v = load_tile(
+                v_head, start, keys, v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE
+            )
+            state = attend(state, q, k, v, first_unseen - start, scale_log2e, True)
+    elif unmasked_end < keys:
+        start = unmasked_end
+        k = load_tile(k_head, start, keys, k_strides[2:], HEAD_DIM, TAIL_K, BLOCK_D, True, WIDE)
+        v = load_tile(v_head, start, keys, v_strides[2:], HEAD_DIM, TAIL_K, BLOCK_D, True, WIDE)
+        state = attend(state, q, k, v, first_unseen - start, scale_log2e, True)
     accumulator, running_max, running_sum = state
 
+    # step: Divide once
     # A query that saw nothing has sum 0: its output is 0 and its log-sum-exp -inf.
     saw_nothing = running_sum == 0.0
     running_sum = tl.where(saw_nothing, 1.0, running_sum)
-    output = accumulator / running_sum[:, None]
-    log2_sum_exp = tl.where(saw_nothing, float("-inf"), running_max + tl.math.log2(running_sum))
-    log_sum_exp = log2_sum_exp * 0.6931471805599453  # log(2)
     output_head = head_pointer(output_ptr, output_strides, batch, head)
     store_tile(
-        output_head, output, query_start, queries, output_strides[2:],
+        output_head, accumulator / running_sum[:, None], query_start, queries, output_strides[2:],
         HEAD_DIM, BLOCK_Q, BLOCK_D, WIDE,
     )  # fmt: skip
-    tl.store(lse_ptr + batch_head * queries + query, log_sum_exp, mask=query < queries)
+
+    # step: Save the log-sum-exp
+    log2_sum_exp = tl.where(saw_nothing, float("-inf"), running_max + tl.math.log2(running_sum))
+    log_sum_exp = log2_sum_exp * 0.6931471805599453  # log(2)
+    store_vector(lse_ptr + batch_head * queries, log_sum_exp, query_start, queries, BLOCK_Q)
 
 
 def launch_forward(
@@ -165,6 +174,7 @@ def launch_forward(
             HEAD_DIM=problem.head_dim,
             BLOCK_Q=tiles.block_q,
             BLOCK_K=tiles.block_k,
+            TAIL_K=min(tiles.block_k, padded(problem.keys % tiles.block_k)),
             BLOCK_D=block_d,
             CAUSAL=causal,
             NEGATE=negate,
