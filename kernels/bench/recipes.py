@@ -1,12 +1,14 @@
-"""RECIPES: what is swept, who takes part, and what was asked of us."""
+"""RECIPES: what is swept, who takes part, and what was asked of us. Nothing here runs anything."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from kernels.problem import Problem
 
 
 @dataclass(frozen=True)
-class Target:
+class ViewerTarget:
     """ours <= factor * peer's, in one column, on one kind of device; `sizes` None means at each."""
 
     column: str
@@ -18,7 +20,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ViewerRecipe:
     """Contestants that run side by side, each in a fresh process, at each size.
 
     `worker` is a module of this repository, started as a program, so that no process holds what another
@@ -32,11 +34,89 @@ class Recipe:
     photo: str
     sizes_on_cpu: tuple[int, ...]
     sizes_on_gpu: tuple[int, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[ViewerTarget, ...]
 
 
-RECIPES = {
-    "viewer": Recipe(
+@dataclass(frozen=True)
+class KernelTarget:
+    """On a GPU: ours <= factor * the peer's of the same problem, or ours <= limit_us where no peer is named.
+
+    It is judged on every problem that has the values in `where` (fields of `Problem`).
+    """
+
+    ours: str
+    direction: str
+    peer: str = ""
+    factor: float = 1.0
+    limit_us: float = 0.0
+    where: tuple[tuple[str, object], ...] = ()
+    peer_direction: str = ""  # "" for the same
+
+    def covers(self, problem: Problem) -> bool:
+        return all(getattr(problem, name) == value for name, value in self.where)
+
+
+@dataclass(frozen=True)
+class KernelRecipe:
+    """Implementations side by side in one process, in each direction, on each problem.
+
+    `contestants` None means every one in the registry, the peers among them when they are asked for.
+    `parts` take part besides: what is rebuilt of P, see `contestants.PARTS`. `measures` is "time", or
+    "memory", where one launch is watched and nothing is timed; `linear` names who must then grow linearly.
+    """
+
+    name: str
+    about: str
+    on_gpu: tuple[Problem, ...]
+    on_cpu: tuple[Problem, ...] = ()
+    directions: tuple[str, ...] = ("forward",)
+    contestants: tuple[str, ...] | None = None
+    parts: tuple[str, ...] = ()
+    measures: str = "time"
+    targets: tuple[KernelTarget, ...] = ()
+    linear: tuple[str, ...] = ()
+
+
+Recipe = ViewerRecipe | KernelRecipe
+
+
+def square(batch: int, heads: int, tokens: int, head_dim: int, causal: bool = False) -> Problem:
+    """As many keys as queries, in the dtype of the GPU's rows."""
+    return Problem(batch, heads, tokens, tokens, head_dim, "bfloat16", causal)
+
+
+def in_float32(*problems: Problem) -> tuple[Problem, ...]:
+    """The same for the CPU."""
+    return tuple(replace(problem, dtype="float32") for problem in problems)
+
+
+def with_causal(*problems: Problem) -> tuple[Problem, ...]:
+    """Each problem full, then causal."""
+    return tuple(replace(p, causal=causal) for p in problems for causal in (False, True))
+
+
+# What issue 3 asks of the forward and of the backward pass on an H200.
+FORWARD_TARGETS = (
+    KernelTarget("fa2", "forward", "sdpa-cudnn", 1.0, where=(("head_dim", 64),)),
+    KernelTarget("fa2", "forward", "sdpa-cudnn", 1 / 0.82, where=(("head_dim", 128),)),
+    KernelTarget(
+        "fa2", "forward", limit_us=5.0, where=(("batch", 1), ("heads", 12), ("queries", 197))
+    ),
+    KernelTarget(
+        "fa2", "forward", limit_us=46.0, where=(("batch", 64), ("heads", 12), ("queries", 197))
+    ),
+)
+BACKWARD_TARGETS = (
+    KernelTarget("fa2", "backward", "sdpa-flash", 1 / 1.2),
+    KernelTarget("fa2", "backward", "sdpa-cudnn", 1 / 0.8, where=(("head_dim", 64),)),
+)
+REBUILD_TARGETS = (
+    KernelTarget("one-row", "rebuild", limit_us=200.0, where=(("queries", 21905),)),
+    KernelTarget("product", "rebuild", "fa2", 1.0, peer_direction="forward"),
+)
+
+ALL_RECIPES: tuple[Recipe, ...] = (
+    ViewerRecipe(
         name="viewer",
         about="Trace a picture and read all maps of the last layer for one query.",
         worker="vit.bench.viewer",
@@ -51,11 +131,79 @@ RECIPES = {
         sizes_on_cpu=(224, 518, 1036),
         sizes_on_gpu=(224, 518, 1036, 2072),
         targets=(
-            Target("time_ms", "ours", "transformers-sdpa", 1.05),
-            Target("peak_mb", "ours", "transformers-sdpa", 1.10),
-            Target("time_ms", "ours", "transformers-eager", 1 / 3, sizes=(1036,)),
-            Target("peak_mb", "ours", "transformers-eager", 1 / 20, sizes=(1036,)),
-            Target("peak_mb", "ours-one-query", "transformers-sdpa", 1.10, "cuda"),
+            ViewerTarget("time_ms", "ours", "transformers-sdpa", 1.05),
+            ViewerTarget("peak_mb", "ours", "transformers-sdpa", 1.10),
+            ViewerTarget("time_ms", "ours", "transformers-eager", 1 / 3, sizes=(1036,)),
+            ViewerTarget("peak_mb", "ours", "transformers-eager", 1 / 20, sizes=(1036,)),
+            ViewerTarget("peak_mb", "ours-one-query", "transformers-sdpa", 1.10, "cuda"),
         ),
     ),
-}
+    KernelRecipe(
+        name="speed_vs_tokens",
+        about="Forward pass, from a picture of 224 pixels to 21905 tokens.",
+        on_gpu=(
+            square(1, 12, 197, 64),
+            square(64, 12, 197, 64),
+            square(1, 6, 1370, 64),
+            square(16, 6, 1370, 64),
+            square(1, 6, 5477, 64),
+            square(1, 6, 21905, 64),
+            square(1, 16, 16384, 64),
+            square(1, 16, 16384, 128),
+            square(4, 16, 4096, 128),
+        ),
+        on_cpu=in_float32(square(1, 12, 197, 64), square(1, 6, 1370, 64)),
+        targets=FORWARD_TARGETS,
+    ),
+    KernelRecipe(
+        name="backward_vs_tokens",
+        about="Backward pass without the forward pass before it, full and causal.",
+        on_gpu=with_causal(
+            square(16, 6, 1370, 64),
+            square(1, 6, 5477, 64),
+            square(1, 6, 21905, 64),
+            square(1, 16, 16384, 64),
+            square(1, 16, 16384, 128),
+            square(4, 16, 4096, 128),
+        ),
+        on_cpu=in_float32(*with_causal(square(1, 12, 197, 64), square(1, 2, 1370, 64))),
+        directions=("backward",),
+        targets=BACKWARD_TARGETS,
+    ),
+    KernelRecipe(
+        name="memory_vs_tokens",
+        about="Peak memory of one head, forward alone and with the backward pass, up to a million tokens.",
+        on_gpu=tuple(square(1, 1, 4**power, 64) for power in range(5, 11)),
+        directions=("forward", "forward+backward"),
+        measures="memory",
+        linear=("fa2",),
+    ),
+    KernelRecipe(
+        name="head_dims",
+        about="Forward pass over widths of a head, powers of two and others.",
+        on_gpu=tuple(
+            square(4, 16, 2048, width) for width in (32, 40, 59, 64, 72, 80, 96, 128, 192, 256)
+        ),
+        on_cpu=in_float32(*(square(1, 2, 256, width) for width in (40, 64, 128))),
+    ),
+    KernelRecipe(
+        name="batch",
+        about="Forward pass over batch sizes, at 224 and at 518 pixels.",
+        on_gpu=tuple(
+            square(batch, heads, tokens, 64)
+            for heads, tokens in ((12, 197), (6, 1370))
+            for batch in (1, 4, 16, 64)
+        ),
+        on_cpu=in_float32(square(1, 12, 197, 64), square(4, 12, 197, 64)),
+    ),
+    KernelRecipe(
+        name="rebuild",
+        about="One row, one column and one product with P for all heads, beside one forward pass.",
+        on_gpu=tuple(square(1, 6, tokens, 64) for tokens in (197, 1370, 5477, 21905)),
+        on_cpu=in_float32(*(square(1, 6, tokens, 64) for tokens in (197, 1370))),
+        contestants=("torch-cpu-flash", "fa2"),
+        parts=("one-row", "one-column", "product"),
+        targets=REBUILD_TARGETS,
+    ),
+)
+RECIPES = {recipe.name: recipe for recipe in ALL_RECIPES}

@@ -7,12 +7,23 @@ import datetime
 import importlib.metadata
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 RESULTS = Path(__file__).parent / "results"
+Row = dict[str, object]
+
+
+class BenchError(RuntimeError):
+    """Why nothing was measured, in one sentence."""
+
+
+def say(sentence: str) -> None:
+    """Progress goes to stderr, so that stdout holds results alone."""
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def machine(measured_commit: str | None = None) -> dict[str, str]:
@@ -91,3 +102,13 @@ def append(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
         if new:
             writer.writeheader()
         writer.writerows(rows)
+
+
+def table(rows: Iterable[Mapping[str, object]], names: Sequence[str]) -> str:
+    """These columns of the rows, aligned."""
+    lines = [tuple(names), *(tuple(str(row[name]) for name in names) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

@@ -1,4 +1,4 @@
-"""Run a recipe: rounds of fresh processes, one contestant after the other, then medians and ratios."""
+"""Run a recipe of whole programs: rounds of fresh processes, one contestant after the other, then medians and ratios."""
 
 from __future__ import annotations
 
@@ -11,23 +11,17 @@ from collections.abc import Iterator
 
 import torch
 
-from kernels.bench.recipes import Recipe, Target
-from kernels.bench.record import machine
+from kernels.bench.recipes import ViewerRecipe, ViewerTarget
+from kernels.bench.record import BenchError, Row, say
 from kernels.selftest import self_test
-
-Row = dict[str, object]
-
-
-class BenchError(RuntimeError):
-    """Why nothing was measured, in one sentence."""
 
 
 def run(
-    recipe: Recipe,
+    recipe: ViewerRecipe,
     sizes: tuple[int, ...],
     rounds: int,
     repeats: int,
-    measured_commit: str | None = None,
+    here: dict[str, str],
 ) -> Iterator[list[Row]]:
     """The rows of one size after another, a row a contestant: medians over all rounds, with the spread.
 
@@ -37,7 +31,6 @@ def run(
     tested = self_test()
     if not tested.passed:
         raise BenchError(tested.sentence)
-    here = machine(measured_commit)
     with tempfile.TemporaryDirectory() as folder:
         start(recipe, "prepare", folder)
         for size in sizes:
@@ -50,7 +43,7 @@ def run(
             yield [row(recipe, name, size, runs, here) for name, runs in found.items()]
 
 
-def start(recipe: Recipe, name: str, folder: str, *more: str) -> dict:
+def start(recipe: ViewerRecipe, name: str, folder: str, *more: str) -> dict:
     """One contestant in a process of its own."""
     command = [sys.executable, "-m", recipe.worker, name, folder, recipe.photo, *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -78,7 +71,7 @@ def check_agreement(found: dict[str, list[dict]]) -> None:
             )
 
 
-def row(recipe: Recipe, name: str, size: int, runs: list[dict], here: dict[str, str]) -> Row:
+def row(recipe: ViewerRecipe, name: str, size: int, runs: list[dict], here: dict[str, str]) -> Row:
     """Medians of one contestant; empty where it ran out of memory."""
     failed = next((run["failed"] for run in runs if "failed" in run), "")
     times = sorted(t for run in runs for t in run.get("time_ms", []))
@@ -108,7 +101,7 @@ def row(recipe: Recipe, name: str, size: int, runs: list[dict], here: dict[str, 
     return found | here
 
 
-def verdicts(rows: list[Row], targets: tuple[Target, ...]) -> Iterator[str]:
+def verdicts(rows: list[Row], targets: tuple[ViewerTarget, ...]) -> Iterator[str]:
     """One sentence for each target and size: asked, reached."""
     table = {(r["contestant"], r["side"]): r for r in rows}
     for target in targets:
@@ -124,8 +117,3 @@ def verdicts(rows: list[Row], targets: tuple[Target, ...]) -> Iterator[str]:
                 f"{target.column} at {size} px: {target.ours} / {target.peer} = {ratio:.3f}, "
                 f"asked <= {target.factor:.3f}: {word}"
             )
-
-
-def say(sentence: str) -> None:
-    """Progress goes to stderr, so that stdout holds results alone."""
-    print(sentence, file=sys.stderr, flush=True)

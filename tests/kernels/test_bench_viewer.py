@@ -1,4 +1,4 @@
-"""Benchmarks: rows are whole, ratios are judged right, and what fails is said and not recorded."""
+"""The benchmark of whole programs: rows are whole, ratios are judged right, and what fails is said and not recorded."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import subprocess
 import pytest
 
 from kernels.bench import __main__ as command
-from kernels.bench import run as bench
-from kernels.bench.recipes import RECIPES, Target
+from kernels.bench import run_viewer as bench
+from kernels.bench.recipes import RECIPES, ViewerRecipe, ViewerTarget
 from kernels.bench.record import append
 
 RUN = {"tokens": 257, "device": "cpu", "dtype": "float32", "peak_bytes": 4e8, "sample": [[1.0]]}
@@ -32,13 +32,15 @@ def workers(monkeypatch):
 
     monkeypatch.setattr(bench.subprocess, "run", answer)
     monkeypatch.setattr(
-        bench, "machine", lambda commit: {"machine": "test", "commit": commit or ""}
+        command, "machine", lambda commit: {"machine": "test", "commit": commit or ""}
     )
     return answers
 
 
 def test_every_recipe_names_a_worker_that_exists():
-    for recipe in RECIPES.values():
+    recipes = [recipe for recipe in RECIPES.values() if isinstance(recipe, ViewerRecipe)]
+    assert recipes
+    for recipe in recipes:
         assert importlib.util.find_spec(recipe.worker), recipe.name
         for target in recipe.targets:
             assert {target.ours, target.peer} <= set(recipe.contestants)
@@ -65,10 +67,10 @@ def test_medians_spread_and_verdicts(workers, tmp_path, capsys):
 def test_a_target_that_is_reached():
     row = {"side": 1, "device": "cpu", "time_ms": 5.0}
     rows = [row | {"contestant": "a"}, row | {"contestant": "b"}]
-    (said,) = bench.verdicts(rows, (Target("time_ms", "a", "b", 1.0),))
+    (said,) = bench.verdicts(rows, (ViewerTarget("time_ms", "a", "b", 1.0),))
     assert said.endswith("= 1.000, asked <= 1.000: reached")
-    assert not list(bench.verdicts(rows, (Target("time_ms", "a", "b", 1.0, "cuda"),)))
-    assert not list(bench.verdicts(rows, (Target("time_ms", "a", "b", 1.0, sizes=(2,)),)))
+    assert not list(bench.verdicts(rows, (ViewerTarget("time_ms", "a", "b", 1.0, "cuda"),)))
+    assert not list(bench.verdicts(rows, (ViewerTarget("time_ms", "a", "b", 1.0, sizes=(2,)),)))
 
 
 def test_out_of_memory_is_a_row_and_not_an_end(workers, tmp_path):

@@ -1,0 +1,174 @@
+"""Write the tables of docs/performance.md from the files in results/: the latest row of each."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from kernels.bench.recipes import RECIPES, KernelRecipe
+from kernels.bench.record import RESULTS, BenchError
+
+PAGE = Path(__file__).parents[2] / "docs/performance.md"
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+NOT_TIMED = "–"
+PROBLEM = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "dtype", "causal")
+
+Line = dict[str, str]
+Cell = Callable[[Line], str]
+
+
+def write(page: Path = PAGE, results: Path = RESULTS) -> None:
+    """Bring the page up to date."""
+    page.write_text(filled(page.read_text(), results))
+
+
+def filled(text: str, results: Path) -> str:
+    """The page with its tables made anew.
+
+    Raises:
+        BenchError: the page has not both marks, once each and in order.
+    """
+    if not re.fullmatch(f"(?s).*{BEGIN}.*{END}.*", text) or text.count(BEGIN) + text.count(END) > 2:
+        raise BenchError(f"The page must hold {BEGIN} and, below it, {END}.")
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return f"{before}{BEGIN}\n\n{tables(results)}\n{END}{after}"
+
+
+def tables(results: Path) -> str:
+    """A section for each recipe, and in it a part for each machine, the recipes in their order."""
+    parts = []
+    for name, recipe in RECIPES.items():
+        path = results / f"{name}.csv"
+        rows = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
+        kernels = isinstance(recipe, KernelRecipe)
+        key = ("contestant", "direction", *PROBLEM) if kernels else ("contestant", "side")
+        parts.append(f"### {name}\n\n{recipe.about}\n")
+        if not rows:
+            parts.append("Nothing is recorded yet.\n")
+        for machine in dict.fromkeys(row["machine"] for row in rows):
+            own = latest([row for row in rows if row["machine"] == machine], key)
+            parts.append(f"#### {name} on {machine}\n\n{recorded(own)}\n")
+            parts += kernel_parts(recipe, own) if kernels else viewer_parts(own)
+    return "\n".join(parts)
+
+
+def latest(rows: Iterable[Line], key: Sequence[str]) -> list[Line]:
+    """Of the rows with the same key the last one, where the first one stood."""
+    found = {}
+    for row in rows:
+        found[tuple(row[name] for name in key)] = row
+    return list(found.values())
+
+
+def recorded(rows: Sequence[Line]) -> str:
+    """Where these figures come from."""
+
+    def all_of(name: str) -> str:
+        return ", ".join(sorted({row[name] for row in rows if row[name]}))
+
+    driver = f"driver {all_of('driver')}, " if all_of("driver") else ""
+    triton = f"Triton {all_of('triton')}, " if all_of("triton") else ""
+    return (
+        f"Recorded: {driver}torch {all_of('torch')}, {triton}commit {all_of('commit')}, "
+        f"{all_of('date')}."
+    )
+
+
+# --- recipes of kernels -----------------------------------------------------------------------------
+
+
+def kernel_parts(recipe: KernelRecipe, rows: Sequence[Line]) -> list[str]:
+    """Times, then rates, or peaks where memory was asked for; then what failed."""
+    if recipe.measures == "memory":
+        parts = ["Peak, MB:\n", grid(rows, problem_name, column_name, peak)]
+    else:
+        parts = [
+            "Time, µs: median (lowest–highest).\n",
+            grid(rows, problem_name, column_name, time),
+        ]
+        if any(row["tflops"] for row in rows):
+            parts += ["TFLOP/s:\n", grid(rows, problem_name, column_name, rate)]
+        if any(row["timed_by"] == "events" for row in rows):
+            parts.append(
+                "\\* could not be captured: timed launch by launch, Python's share included.\n"
+            )
+    failed = [
+        f"- {column_name(r)} at {problem_name(r)}: {r['failed']}" for r in rows if r["failed"]
+    ]
+    if failed:
+        parts.append("Not measured:\n\n" + "\n".join(failed) + "\n")
+    return parts
+
+
+def problem_name(row: Line) -> str:
+    """batch, heads, tokens, head_dim, and what is out of the ordinary."""
+    tokens = row["queries"] if row["queries"] == row["keys"] else f"{row['queries']}×{row['keys']}"
+    heads = row["heads"] if row["heads"] == row["kv_heads"] else f"{row['heads']}/{row['kv_heads']}"
+    causal = ", causal" if row["causal"] == "True" else ""
+    return f"{row['batch']}, {heads}, {tokens}, {row['head_dim']}, {row['dtype']}{causal}"
+
+
+def column_name(row: Line) -> str:
+    plain = row["direction"] in ("forward", "rebuild")
+    return row["contestant"] + ("" if plain else f" {row['direction']}")
+
+
+def time(row: Line) -> str:
+    if not row["time_us"]:
+        return NOT_TIMED
+    median, low, high = (three_digits(row[f"time_{n}us"]) for n in ("", "low_", "high_"))
+    mark = "\\*" if row["timed_by"] == "events" else ""
+    return f"{median} ({low}–{high}){mark}"
+
+
+def rate(row: Line) -> str:
+    return three_digits(row["tflops"]) if row["tflops"] else NOT_TIMED
+
+
+def peak(row: Line) -> str:
+    return three_digits(row["peak_mb"]) if row["peak_mb"] else NOT_TIMED
+
+
+def three_digits(number: str) -> str:
+    """Three digits, or all before the point: 4.63, 117, 21,905."""
+    value = float(number)
+    digits = next((2 - power for power in (2, 1) if abs(value) >= 10**power), 2)
+    return f"{value:,.{digits}f}"
+
+
+# --- the recipe of whole programs -------------------------------------------------------------------
+
+
+def viewer_parts(rows: Sequence[Line]) -> list[str]:
+    """Times and peaks by the size of the picture."""
+
+    def size(row: Line) -> str:
+        return f"{row['side']} px, {row['dtype']}"
+
+    def name(row: Line) -> str:
+        return row["contestant"]
+
+    def milliseconds(row: Line) -> str:
+        if not row["time_ms"]:
+            return row["failed"] or NOT_TIMED
+        return f"{float(row['time_ms']):,.1f} ({float(row['time_low_ms']):,.1f}–{float(row['time_high_ms']):,.1f})"
+
+    return [
+        "Time, ms: median (lowest–highest).\n",
+        grid(rows, size, name, milliseconds),
+        "Peak, MB:\n",
+        grid(rows, size, name, peak),
+    ]
+
+
+def grid(rows: Sequence[Line], row_of: Cell, column_of: Cell, cell: Cell) -> str:
+    """A Markdown table, rows and columns in the order in which they first come."""
+    columns = list(dict.fromkeys(map(column_of, rows)))
+    cells = {(row_of(row), column_of(row)): cell(row) for row in rows}
+    lines = [["", *columns], ["---", *("---:" for _ in columns)]]
+    for name in dict.fromkeys(map(row_of, rows)):
+        lines.append([name, *(cells.get((name, column), "") for column in columns)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
