@@ -100,6 +100,29 @@ def store_vector(base, vector, first, size, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def place_of_program(tokens, heads, BLOCK: tl.constexpr):
+    """-> the first token of this program's tile, and its batch * heads + head, batch and head (int64).
+
+    All on the first axis of the grid, which has no limit of 65535; neighbours share a head's keys in L2.
+    """
+    tiles = tl.cdiv(tokens, BLOCK)
+    batch_head = (tl.program_id(0) // tiles).to(tl.int64)
+    return (tl.program_id(0) % tiles) * BLOCK, batch_head, batch_head // heads, batch_head % heads
+
+
+@triton.jit
+def keys_in_sight(query_start, queries, keys, BLOCK_Q: tl.constexpr, CAUSAL: tl.constexpr):
+    """-> the first key hidden from each query [BLOCK_Q], and how many keys all and any of them see."""
+    query = query_start + tl.arange(0, BLOCK_Q)
+    if CAUSAL:
+        first_unseen = tl.minimum(keys, query + 1 + keys - queries)
+        seen_by_all = tl.maximum(0, tl.minimum(keys, query_start + 1 + keys - queries))
+        seen_by_any = tl.minimum(keys, query_start + BLOCK_Q + keys - queries)
+        return first_unseen, seen_by_all, seen_by_any
+    return tl.full([BLOCK_Q], keys, tl.int32), keys, keys
+
+
+@triton.jit
 def head_pointer(base, strides, batch, head):
     """Where one head of a [batch, heads, tokens, head_dim] tensor begins; batch and head are int64."""
     return base + batch * strides[0] + head * strides[1]

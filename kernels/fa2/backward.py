@@ -1,4 +1,4 @@
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 """FlashAttention-2, backward, in two passes without atomics. Dao 2023, Algorithm 2.
 
 The paper's one pass adds to dQ from many programs at once, in whatever order they come. Here one pass owns
@@ -19,6 +19,7 @@ from kernels.tiles import (
     load_tile,
     offsets_are_wide,
     on_device_of,
+    place_of_program,
     store_vector,
     tl,
     triton,
@@ -43,10 +44,7 @@ def delta_kernel(
     WIDE: tl.constexpr,
 ):
     """delta_i = sum_d dO_id O_id - dlse_i, float32 [batch, heads, queries]: what every dS of a row needs."""
-    query_tiles = tl.cdiv(queries, BLOCK_Q)
-    start = (tl.program_id(0) % query_tiles) * BLOCK_Q
-    batch_head = (tl.program_id(0) // query_tiles).to(tl.int64)
-    batch, head = batch_head // heads, batch_head % heads
+    start, batch_head, batch, head = place_of_program(queries, heads, BLOCK_Q)
     output = load_tile(
         head_pointer(output_ptr, output_strides, batch, head),
         start, queries, output_strides[2:], HEAD_DIM, BLOCK_Q, BLOCK_D, True, WIDE,

@@ -1,4 +1,4 @@
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 """The pass of the backward that owns the keys: dK and dV. Dao 2023, Algorithm 2."""
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kernels.tiles import (
     load_vector,
     load_whole_rows,
     offsets_are_wide,
+    place_of_program,
     store_tile,
     tile_pointers,
     tl,
@@ -117,10 +118,7 @@ def keys_kernel(
     WIDE: tl.constexpr,
 ):
     """One program: dK and dV of one tile of BLOCK_K keys, from all queries of the heads that share it."""
-    key_tiles = tl.cdiv(keys, BLOCK_K)
-    start = (tl.program_id(0) % key_tiles) * BLOCK_K
-    batch_head = (tl.program_id(0) // key_tiles).to(tl.int64)
-    batch, kv_head = batch_head // kv_heads, batch_head % kv_heads
+    start, _, batch, kv_head = place_of_program(keys, kv_heads, BLOCK_K)
     k = load_tile(
         head_pointer(k_ptr, k_strides, batch, kv_head),
         start, keys, k_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE,

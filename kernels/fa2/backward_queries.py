@@ -1,4 +1,4 @@
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 """The pass of the backward that owns the queries: dQ. Dao 2023, Algorithm 2."""
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from kernels.problem import Problem
 from kernels.tile_sizes import padded, pick
 from kernels.tiles import (
     head_pointer,
+    keys_in_sight,
     load_tile,
     load_vector,
     load_whole_rows,
     offsets_are_wide,
+    place_of_program,
     store_tile,
     tile_pointers,
     tl,
@@ -69,10 +71,7 @@ def queries_kernel(
     WIDE: tl.constexpr,
 ):
     """One program: dQ of one tile of BLOCK_Q queries of one head, from all keys that it sees."""
-    query_tiles = tl.cdiv(queries, BLOCK_Q)
-    query_start = (tl.program_id(0) % query_tiles) * BLOCK_Q
-    batch_head = (tl.program_id(0) // query_tiles).to(tl.int64)
-    batch, head = batch_head // heads, batch_head % heads
+    query_start, batch_head, batch, head = place_of_program(queries, heads, BLOCK_Q)
     k_head = head_pointer(k_ptr, k_strides, batch, head // group)
     v_head = head_pointer(v_ptr, v_strides, batch, head // group)
     q = load_tile(
@@ -86,13 +85,9 @@ def queries_kernel(
     row = batch_head * queries
     log_sum_exp = load_vector(lse_ptr + row, query_start, queries, float("inf"), BLOCK_Q)
     delta = load_vector(delta_ptr + row, query_start, queries, 0.0, BLOCK_Q)
-    query = query_start + tl.arange(0, BLOCK_Q)
-    first_unseen = tl.full([BLOCK_Q], keys, tl.int32)
-    seen_by_all, seen_by_any = keys, keys
-    if CAUSAL:
-        first_unseen = tl.minimum(keys, query + 1 + keys - queries)
-        seen_by_all = tl.maximum(0, tl.minimum(keys, query_start + 1 + keys - queries))
-        seen_by_any = tl.minimum(keys, query_start + BLOCK_Q + keys - queries)
+    first_unseen, seen_by_all, seen_by_any = keys_in_sight(
+        query_start, queries, keys, BLOCK_Q, CAUSAL
+    )
     unmasked_end = seen_by_all // BLOCK_K * BLOCK_K
     grad_q = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
 

@@ -1,4 +1,4 @@
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 """FlashAttention-2, forward. Dao 2023, Algorithm 1."""
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from kernels.tile_sizes import padded, pick
 from kernels.tiles import (
     fold_scale,
     head_pointer,
+    keys_in_sight,
     load_tile,
     load_whole_rows,
     offsets_are_wide,
     on_device_of,
     online_softmax_update,
+    place_of_program,
     store_tile,
     store_vector,
     tile_pointers,
@@ -38,7 +40,7 @@ def attend(state, q, k, v, keys_seen, scale_log2e, MASKED: tl.constexpr):
     weights, running_max, running_sum, rescale = online_softmax_update(
         scores, running_max, running_sum, scale_log2e, MASKED
     )
-    # step: Rescale and add
+    # step: Rescale, then add
     accumulator = accumulator * rescale[:, None]
     accumulator = tl.dot(weights.to(v.dtype), v, accumulator, input_precision="ieee")
     return accumulator, running_max, running_sum
@@ -70,10 +72,7 @@ def forward_kernel(
     WIDE: tl.constexpr,
 ):
     """One program: one tile of BLOCK_Q queries of one head, against all keys that it may see."""
-    query_tiles = tl.cdiv(queries, BLOCK_Q)
-    query_start = (tl.program_id(0) % query_tiles) * BLOCK_Q
-    batch_head = (tl.program_id(0) // query_tiles).to(tl.int64)
-    batch, head = batch_head // heads, batch_head % heads
+    query_start, batch_head, batch, head = place_of_program(queries, heads, BLOCK_Q)
     q_head = head_pointer(q_ptr, q_strides, batch, head)
     k_head = head_pointer(k_ptr, k_strides, batch, head // group)
     v_head = head_pointer(v_ptr, v_strides, batch, head // group)
@@ -84,13 +83,9 @@ def forward_kernel(
     )
     if NEGATE:
         q = -q
-    query = query_start + tl.arange(0, BLOCK_Q)
-    first_unseen = tl.full([BLOCK_Q], keys, tl.int32)
-    seen_by_all, seen_by_any = keys, keys
-    if CAUSAL:
-        first_unseen = tl.minimum(keys, query + 1 + keys - queries)
-        seen_by_all = tl.maximum(0, tl.minimum(keys, query_start + 1 + keys - queries))
-        seen_by_any = tl.minimum(keys, query_start + BLOCK_Q + keys - queries)
+    first_unseen, seen_by_all, seen_by_any = keys_in_sight(
+        query_start, queries, keys, BLOCK_Q, CAUSAL
+    )
     unmasked_end = seen_by_all // BLOCK_K * BLOCK_K
     state = (
         tl.zeros([BLOCK_Q, BLOCK_D], tl.float32),
