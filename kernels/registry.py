@@ -14,6 +14,14 @@ IMPLEMENTATIONS = {
     "eager": "kernels.eager",
     "torch-cpu-flash": "kernels.torch_cpu_flash",
     "fa2": "kernels.fa2",
+    # Peers: other people's kernels, here to compare ours with.
+    "sdpa-flash": "kernels.peers.sdpa_flash",
+    "sdpa-cudnn": "kernels.peers.sdpa_cudnn",
+    "sdpa-efficient": "kernels.peers.sdpa_efficient",
+    "flex": "kernels.peers.flex",
+    "flash-attn-2": "kernels.peers.flash_attn_2",
+    "flash-attn-3": "kernels.peers.flash_attn_3",
+    "flash-attn-4": "kernels.peers.flash_attn_4",
 }
 
 AUTO = {

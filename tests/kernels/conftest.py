@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels import Problem
+from kernels.registry import IMPLEMENTATIONS, load
 
 DTYPES = {
     "cpu": (torch.float32, torch.float16),
@@ -17,6 +18,22 @@ DTYPES = {
 }
 INTERPRETED = ("fa2", "kernels.recompute.in_triton")
 """What on a CPU runs in Triton's interpreter, so only on a machine without a GPU."""
+
+PEERS = [name for name in IMPLEMENTATIONS if load(name).peer]
+"""Other people's kernels, which run on a GPU only."""
+
+PEER_FAULTS: dict[tuple[str, str], str] = {}
+"""(peer, test, with or without its parameters) -> the fault of the peer's own that fails it."""
+
+
+@pytest.fixture(autouse=True)
+def peer_faults(request: pytest.FixtureRequest) -> None:
+    """A test that a peer is known to fail is expected to fail, and says through whose fault."""
+    case = getattr(request.node, "callspec", None)
+    name = case.params.get("name") if case else None
+    for test in (request.node.originalname, request.node.name):
+        if (name, test) in PEER_FAULTS:
+            request.applymarker(pytest.mark.xfail(reason=PEER_FAULTS[name, test]))
 
 
 def make_tensors(
@@ -36,6 +53,8 @@ def cases(names: Iterable[str]) -> list:
     found = []
     for name in names:
         for device, dtypes in DTYPES.items():
+            if device == "cpu" and name in PEERS:
+                continue
             for dtype in dtypes:
                 interpreted = device == "cpu" and name in INTERPRETED
                 mark = {"cuda": pytest.mark.gpu, "cpu": pytest.mark.interpreter}[device]

@@ -130,6 +130,7 @@ def test_any_strides(name, device, dtype):
 def test_empty(name, shape):
     """Nothing to see: output 0, log-sum-exp -inf, and no crash."""
     batch, heads, queries, keys, dim = shape
+    skip_unsupported(Problem(*shape), name, "cpu", torch.float32)
     q, k = torch.randn(batch, heads, queries, dim), torch.randn(batch, heads, keys, dim)
     output, lse = attention(q, k, k, implementation=name)
     assert output.shape == q.shape

@@ -1,0 +1,1 @@
+"""Other people's kernels, as implementations, to compare ours with; "auto" never takes one of them."""
