@@ -2,13 +2,20 @@
 
     output, lse = attention(q, k, v)
     row = attention_rows(q, k, lse, rows=[17])
+    received = attention_product(None, q, k, lse)
 
 Importing this needs neither Triton nor a GPU.
 """
 
 from kernels.door import attention
 from kernels.problem import Problem
-from kernels.rebuild import attention_columns, attention_rows
+from kernels.rebuild import (
+    attention_columns,
+    attention_gradient_columns,
+    attention_gradient_rows,
+    attention_product,
+    attention_rows,
+)
 from kernels.registry import choose, implementations
 from kernels.selftest import self_test
 from kernels.triton_mode import prepare
@@ -17,6 +24,9 @@ __all__ = [
     "Problem",
     "attention",
     "attention_columns",
+    "attention_gradient_columns",
+    "attention_gradient_rows",
+    "attention_product",
     "attention_rows",
     "choose",
     "implementations",

@@ -27,32 +27,65 @@ def check_rebuild(q: Tensor, k: Tensor, lse: Tensor, scale: float | None) -> flo
     return default_scale(q) if scale is None else float(scale)
 
 
-def check_query_key(q: Tensor, k: Tensor) -> None:
-    """Check q by itself and k against it."""
+def check_query_key(q: Tensor, k: Tensor, queries_side: str = "q", keys_side: str = "k") -> None:
+    """Check the tensor with one row a query by itself, and the one with one row a key against it."""
     if not isinstance(q, Tensor) or q.dtype not in DTYPES:
-        got = q.dtype if isinstance(q, Tensor) else type(q).__name__
-        raise TypeError(f"q must be a float32, float16 or bfloat16 tensor, not {got}")
+        raise TypeError(
+            f"{queries_side} must be a float32, float16 or bfloat16 tensor, not {kind(q)}"
+        )
     if q.ndim != 4:
-        raise ValueError(f"q must be [batch, heads, queries, head_dim], not {list(q.shape)}")
+        raise ValueError(
+            f"{queries_side} must be [batch, heads, queries, head_dim], not {list(q.shape)}"
+        )
     if not isinstance(k, Tensor) or k.dtype != q.dtype:
-        got = k.dtype if isinstance(k, Tensor) else type(k).__name__
-        raise TypeError(f"k must be a {q.dtype} tensor like q, not {got}")
+        raise TypeError(
+            f"{keys_side} must be a {q.dtype} tensor like {queries_side}, not {kind(k)}"
+        )
     if k.device != q.device:
-        raise ValueError(f"k is on {k.device} but q is on {q.device}; move them to one device")
+        raise ValueError(
+            f"{keys_side} is on {k.device} but {queries_side} is on {q.device}; move them to one device"
+        )
     if k.ndim != 4 or k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
         batch, dim = q.shape[0], q.shape[3]
         raise ValueError(
-            f"k must be [{batch}, kv_heads, keys, {dim}] to fit q, not {list(k.shape)}"
+            f"{keys_side} must be [{batch}, kv_heads, keys, {dim}] to fit {queries_side}, "
+            f"not {list(k.shape)}"
         )
     if q.shape[1] and (not k.shape[1] or q.shape[1] % k.shape[1]):
-        raise ValueError(f"k has {k.shape[1]} heads, which does not divide q's {q.shape[1]}")
+        raise ValueError(
+            f"{keys_side} has {k.shape[1]} heads, which does not divide {queries_side}'s {q.shape[1]}"
+        )
+
+
+def check_weights(w: Tensor | None, q: Tensor) -> Tensor | None:
+    """w seen as [batch, heads, queries], without a copy; None stays None."""
+    if w is None:
+        return None
+    if not isinstance(w, Tensor) or w.dtype not in DTYPES:
+        raise TypeError(f"w must be a float32, float16 or bfloat16 tensor or None, not {kind(w)}")
+    if w.device != q.device:
+        raise ValueError(f"w is on {w.device} but q is on {q.device}; move them to one device")
+    wanted = q.shape[:3]
+    fits = w.ndim <= 3 and all(
+        have in (1, want) for have, want in zip(w.shape[::-1], wanted[::-1], strict=False)
+    )
+    if not fits:
+        raise ValueError(
+            f"w must be {list(wanted)}, [batch, heads, queries] of q, or broadcast to it, "
+            f"not {list(w.shape)}"
+        )
+    return w.expand(wanted)
+
+
+def kind(thing: object) -> str:
+    """What an argument is, for a sentence."""
+    return str(thing.dtype) if isinstance(thing, Tensor) else type(thing).__name__
 
 
 def check_same(name: str, tensor: Tensor, model: Tensor) -> None:
     """Check that v is what k is."""
     if not isinstance(tensor, Tensor) or tensor.dtype != model.dtype:
-        got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-        raise TypeError(f"{name} must be a {model.dtype} tensor like k, not {got}")
+        raise TypeError(f"{name} must be a {model.dtype} tensor like k, not {kind(tensor)}")
     if tensor.shape != model.shape:
         raise ValueError(
             f"{name} must have k's shape {list(model.shape)}, not {list(tensor.shape)}"

@@ -1,0 +1,38 @@
+"""Tile sizes of the product w^T P, and over how many programs its queries are spread."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from kernels.tile_sizes import Table, Tiles
+
+PRODUCT: Table = {
+    ("any", 2, 16): Tiles(64, 128, 4, 3),
+    ("any", 2, 32): Tiles(64, 128, 4, 3),
+    ("any", 2, 64): Tiles(64, 128, 4, 3),
+    ("any", 2, 128): Tiles(64, 64, 4, 3),
+    ("any", 2, 256): Tiles(64, 64, 4, 2),
+    ("any", 4, 16): Tiles(32, 64, 4, 2),
+    ("any", 4, 32): Tiles(32, 64, 4, 2),
+    ("any", 4, 64): Tiles(32, 64, 4, 2),
+    ("any", 4, 128): Tiles(32, 32, 8, 2),
+    ("any", 4, 256): Tiles(16, 16, 4, 1),
+}
+
+PROGRAMS_PER_MULTIPROCESSOR = 2
+
+
+def query_splits(device: torch.device, programs: int, query_tiles: int) -> int:
+    """Into how many shares the queries go, so that key tiles x heads x shares fill the GPU."""
+    if device.type != "cuda":
+        return 1
+    wanted = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(device)
+    return max(1, min(-(-wanted // programs), query_tiles))
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """132 on an H200."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
