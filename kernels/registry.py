@@ -13,6 +13,7 @@ from kernels.problem import Problem
 IMPLEMENTATIONS = {
     "eager": "kernels.eager",
     "torch-cpu-flash": "kernels.torch_cpu_flash",
+    "naive": "kernels.naive",
     "fa2": "kernels.fa2",
     # Peers: other people's kernels, here to compare ours with.
     "sdpa-flash": "kernels.peers.sdpa_flash",

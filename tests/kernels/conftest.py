@@ -16,7 +16,7 @@ DTYPES = {
     "cpu": (torch.float32, torch.float16),
     "cuda": (torch.float32, torch.float16, torch.bfloat16),
 }
-INTERPRETED = ("fa2", "kernels.recompute.in_triton")
+INTERPRETED = ("naive", "fa2", "kernels.recompute.in_triton")
 """What on a CPU runs in Triton's interpreter, so only on a machine without a GPU."""
 
 PEERS = [name for name in IMPLEMENTATIONS if load(name).peer]

@@ -64,8 +64,8 @@ def test_large_scores_stay_finite(name, device, dtype):
     """Scores of +-1e4: a kernel that forgets the maximum overflows."""
     problem = Problem(1, 1, 65, 200, 16)
     skip_unsupported(problem, name, device, dtype)
-    if name == "eager" and dtype == torch.bfloat16:
-        pytest.skip("eager stores its scores in bfloat16, 64 apart at this size.")
+    if name in ("eager", "naive") and dtype == torch.bfloat16:
+        pytest.skip(f"{name} stores its scores in bfloat16, 64 apart at this size.")
     q, k, v = make_tensors(problem, device, dtype)
     q, k = 60 * q.sign(), 10 * k.sign()  # whole scores up to 9600, exact in float16
     output, lse = attention(q, k, v, 1.0, implementation=name)
