@@ -54,19 +54,22 @@ def forward_work(chosen: Implementation, inputs: Inputs) -> Work:
     return torch.no_grad()(partial(chosen.forward, *inputs.forward))
 
 
-def backward_work(chosen: Implementation, inputs: Inputs) -> Work:
+def backward_work(
+    chosen: Implementation, inputs: Inputs, grad_output: Tensor | None = None
+) -> Work:
     """One backward pass -> (grad_q, grad_k, grad_v); the forward pass before it is done here, once.
 
-    The gradient of the output is laid out as the contestant's own output is, so that none has to copy it.
+    Unless it is given, the gradient of the output is laid out as the contestant's own output is, so that
+    none has to copy it.
     """
     if chosen.backward is None:
         q, k, v = (t.detach().requires_grad_() for t in (inputs.q, inputs.k, inputs.v))
         with torch.enable_grad():
             output, _ = chosen.forward(q, k, v, inputs.scale, inputs.problem.causal)
-        grad = torch.empty_like(output).copy_(inputs.grad_output)
+        grad = laid_out(inputs, output) if grad_output is None else grad_output
         return partial(torch.autograd.grad, output, (q, k, v), grad, retain_graph=True)
     saved = save(chosen, inputs)
-    grad = torch.empty_like(saved.output).copy_(inputs.grad_output)
+    grad = laid_out(inputs, saved.output) if grad_output is None else grad_output
     return torch.no_grad()(partial(chosen.backward, saved, grad, None))
 
 
@@ -74,9 +77,14 @@ def both_work(chosen: Implementation, inputs: Inputs) -> Work:
     """A forward pass and its backward pass, as in training -> the three gradients."""
 
     def work() -> object:
-        return backward_work(chosen, inputs)()
+        return backward_work(chosen, inputs, inputs.grad_output)()
 
     return work
+
+
+def laid_out(inputs: Inputs, output: Tensor) -> Tensor:
+    """The gradient of the output, with the output's strides."""
+    return torch.empty_like(output).copy_(inputs.grad_output)
 
 
 def save(chosen: Implementation, inputs: Inputs) -> Saved:

@@ -1,13 +1,14 @@
 """Right first, fast second: every contestant is held against float64 before it is timed.
 
-A forward pass is checked on the very inputs that are timed, on sampled rows, in O(rows x keys) memory. A
-backward pass and a part of P need the whole matrix: they are checked on a smaller problem of the same kind.
+Forward and backward passes are checked on the very inputs that are timed, on sampled rows, without an N x N
+matrix. A part of P is checked on a smaller problem of the same kind.
 The bound is the tests': twice the error of eager torch in the same dtype, and rounding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,17 +17,17 @@ from kernels import reference
 from kernels.bench.contestants import (
     PARTS,
     Inputs,
-    backward_work,
     log_sum_exp_of,
     make_inputs,
     weights_of,
 )
-from kernels.eager import IMPLEMENTATION as EAGER
-from kernels.implementation import Implementation
 from kernels.problem import Problem
 
-SAMPLED_ROWS = 8
-SMALL = 256
+SAMPLED = 8  # queries, and keys
+SMALL = 256  # tokens
+SCORES_AT_ONCE = 2**27  # a gigabyte in float64
+
+Three = tuple[Tensor, Tensor, Tensor]
 
 
 class WrongAnswer(Exception):
@@ -69,9 +70,7 @@ class SampledRows:
 
     @classmethod
     def of(cls, inputs: Inputs) -> SampledRows:
-        """The first and the last query and some between."""
-        queries, device = inputs.problem.queries, inputs.q.device
-        index = torch.linspace(0, queries - 1, min(SAMPLED_ROWS, queries), device=device).long()
+        index = spread(inputs.problem.queries, inputs.q.device)
         exact = cls.rows(inputs, index, torch.float64)
         eager = cls.rows(inputs, index, inputs.q.dtype)
         return cls(index, *exact, *eager)
@@ -82,10 +81,8 @@ class SampledRows:
         group = inputs.problem.group
         k, v = (t.to(dtype).repeat_interleave(group, dim=1) for t in (inputs.k, inputs.v))
         scores = (inputs.q[:, :, index].to(dtype) @ k.mT) * inputs.scale
-        if inputs.problem.causal:
-            last_seen = index + inputs.problem.keys - inputs.problem.queries
-            key = torch.arange(inputs.problem.keys, device=index.device)
-            scores = scores.masked_fill(key > last_seen.unsqueeze(-1), -torch.inf)
+        every_key = torch.arange(inputs.problem.keys, device=index.device)
+        scores = scores.masked_fill(~seen(inputs.problem, index, every_key), -torch.inf)
         wide = scores if dtype == torch.float64 else scores.float()
         return torch.softmax(scores, -1).nan_to_num(0.0) @ v, wide.logsumexp(-1)
 
@@ -112,20 +109,108 @@ def small_like(problem: Problem) -> Problem:
     return replace(problem, batch=1, queries=queries, keys=keys)
 
 
-def check_backward(chosen: Implementation, problem: Problem, device: torch.device) -> None:
-    """All three gradients of the small problem, every number.
+@dataclass(frozen=True)
+class SampledGradients:
+    """The true gradients of a few queries, keys and values, and what eager makes of them."""
 
-    Raises:
-        WrongAnswer: one is further off than the bound.
+    query: Tensor
+    key: Tensor
+    truth: Three  # float64 [batch, heads, sampled, head_dim]
+    eager: Three
+    floor: float
+
+    @classmethod
+    def of(cls, inputs: Inputs) -> SampledGradients:
+        problem = inputs.problem
+        query, key = (spread(n, inputs.q.device) for n in (problem.queries, problem.keys))
+        log_sum_exp, delta = exact_sums(inputs)
+        truth, eager = (
+            sampled_gradients(inputs, query, key, log_sum_exp, delta, dtype)
+            for dtype in (torch.float64, inputs.q.dtype)
+        )
+        floor = torch.finfo(inputs.q.dtype).eps + score_floor(log_sum_exp)
+        return cls(query, key, truth, eager, 2 * floor)
+
+    def check(self, grad_q: Tensor, grad_k: Tensor, grad_v: Tensor) -> None:
+        """Raises WrongAnswer."""
+        found = grad_q[:, :, self.query], grad_k[:, :, self.key], grad_v[:, :, self.key]
+        for name, given, eager, truth in zip("qkv", found, self.eager, self.truth, strict=True):
+            floor = self.floor * truth.abs().max().item()
+            check(f"the gradient of {name}", given, eager, truth, floor)
+
+
+def sampled_gradients(
+    inputs: Inputs,
+    query: Tensor,
+    key: Tensor,
+    log_sum_exp: Tensor,
+    delta: Tensor,
+    dtype: torch.dtype,
+) -> Three:
+    """Dao et al. 2022, appendix B.2, for these rows of Q and of K and V, computed in this dtype.
+
+    A query needs its row of P, a key its column; the log-sum-exp and delta tie them to the rest.
     """
-    inputs = make_inputs(small_like(problem), device)
-    truth = reference.gradients(*inputs.forward, inputs.grad_output)
-    scores = reference.scores(inputs.q, inputs.k, inputs.scale, problem.causal)
-    found, eager = backward_work(chosen, inputs)(), backward_work(EAGER, inputs)()
-    for name, *three in zip("qkv", found, eager, truth, strict=True):  # pyright: ignore
-        largest = three[2].abs().max().item()
-        rounding = torch.finfo(inputs.q.dtype).eps + score_floor(scores)
-        check(f"the gradient of {name}", *three, floor=2 * rounding * largest)
+    problem, scale = inputs.problem, inputs.scale
+    q, grad_output = inputs.q.to(dtype), inputs.grad_output.to(dtype)
+    k, v = (t.to(dtype).repeat_interleave(problem.group, dim=1) for t in (inputs.k, inputs.v))
+    every_query, every_key = (torch.arange(t.shape[2], device=t.device) for t in (q, k))
+
+    def block(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """P and dS where these rows and columns cross."""
+        scores = (q[:, :, rows] @ k[:, :, columns].mT) * scale
+        p = torch.exp(scores - log_sum_exp[:, :, rows, None])
+        p = torch.where(seen(problem, rows, columns), p, 0.0).to(dtype)
+        grad_p = grad_output[:, :, rows] @ v[:, :, columns].mT
+        return p, p * (grad_p - delta[:, :, rows, None].to(dtype))
+
+    _, row_grad_scores = block(query, every_key)
+    p, grad_scores = block(every_query, key)
+    grad_k, grad_v = scale * (grad_scores.mT @ q), p.mT @ grad_output
+    grad_k, grad_v = (g.unflatten(1, (-1, problem.group)).sum(2) for g in (grad_k, grad_v))
+    return scale * (row_grad_scores @ k), grad_k, grad_v
+
+
+def exact_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """log_sum_exp and delta = rowsum(dO * O) of every query in float64, a share of the queries at a time."""
+    problem = inputs.problem
+    k, v = (t.double().repeat_interleave(problem.group, dim=1) for t in (inputs.k, inputs.v))
+    every_key = torch.arange(problem.keys, device=k.device)
+    share = max(1, SCORES_AT_ONCE // (problem.batch * problem.heads * problem.keys))
+    sums, deltas = [], []
+    for rows in torch.arange(problem.queries, device=k.device).split(share):
+        scores = (inputs.q[:, :, rows].double() @ k.mT) * inputs.scale
+        scores = scores.masked_fill(~seen(problem, rows, every_key), -torch.inf)
+        output = torch.softmax(scores, -1).nan_to_num(0.0) @ v
+        sums.append(scores.logsumexp(-1))
+        deltas.append((output * inputs.grad_output[:, :, rows].double()).sum(-1))
+    return torch.cat(sums, -1), torch.cat(deltas, -1)
+
+
+def seen(problem: Problem, rows: Tensor, columns: Tensor) -> Tensor:
+    """True where the query may see the key, [rows, columns]."""
+    last_seen = rows + (problem.keys - problem.queries if problem.causal else problem.keys)
+    return columns <= last_seen.unsqueeze(-1)
+
+
+def spread(tokens: int, device: torch.device) -> Tensor:
+    """The first and the last token and some between."""
+    return torch.linspace(0, tokens - 1, min(SAMPLED, tokens), device=device).long()
+
+
+class Truth:
+    """What is right for these inputs, worked out when it is first asked for."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
+
+    @cached_property
+    def rows(self) -> SampledRows:
+        return SampledRows.of(self.inputs)
+
+    @cached_property
+    def gradients(self) -> SampledGradients:
+        return SampledGradients.of(self.inputs)
 
 
 def check_part(name: str, problem: Problem, device: torch.device) -> None:

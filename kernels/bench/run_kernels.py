@@ -19,10 +19,10 @@ from kernels.bench.contestants import (
     make_inputs,
     reason_against,
 )
-from kernels.bench.proof import SampledRows, WrongAnswer, check_backward, check_part
+from kernels.bench.proof import Truth, WrongAnswer, check_part
 from kernels.bench.recipes import KernelRecipe
 from kernels.bench.record import BenchError, Row, say
-from kernels.bench.timing import Sampler, Work, interleaved, sampler, watched
+from kernels.bench.timing import GraphMemory, Sampler, Work, interleaved, sampler, watched
 from kernels.problem import Problem
 from kernels.registry import IMPLEMENTATIONS, SMALL, load
 
@@ -32,7 +32,8 @@ ON_CPU = ("eager", "torch-cpu-flash")
 FLOPS = {"forward": 4, "backward": 10, "forward+backward": 14}
 """Per query, key and number of a head; whatever the algorithm really does. Half of it under a causal mask."""
 
-LONGEST_LAUNCH_S = 6.0  # the memory recipe tries nothing that would take longer
+LONGEST_LAUNCH_S = 8.0  # the memory recipe tries nothing that would take longer,
+WARM_UP_S = 1.0  # and runs twice only what takes less
 Entry = tuple[str, str]  # contestant, direction
 
 
@@ -42,7 +43,7 @@ class Outcome:
 
     failed: str = ""
     peak: int | None = None
-    sampler: Sampler | None = None
+    timed_by: str = ""
     samples: Sequence[float] = ()
 
 
@@ -62,13 +63,13 @@ def run(
     torch._functorch.config.donated_buffer = False
     entries = [(name, direction) for direction in directions or recipe.directions for name in names]
     entries += [(part, "rebuild") for part in recipe.parts]
-    seconds: dict[Entry, float] = {}
+    pace: dict[Entry, float] = {}
     for problem in problems:
         say(f"{recipe.name} {problem}")
         # Graphs are captured on a stream of one's own, so all that leads to them runs there too.
         with torch.cuda.stream(torch.cuda.Stream()) if device.type == "cuda" else nullcontext():
             if recipe.measures == "memory":
-                found = watch(problem, entries, device, seconds)
+                found = watch(problem, entries, device, pace)
             else:
                 found = measure(problem, entries, rounds, device)
         yield [row(recipe, problem, entry, outcome, here) for entry, outcome in found.items()]
@@ -107,25 +108,24 @@ def measure(
 ) -> dict[Entry, Outcome]:
     """Check each, time those that are right, round by round."""
     inputs = make_inputs(problem, device)
-    truth = SampledRows.of(inputs)
-    pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+    truth = Truth(inputs)
+    memory = GraphMemory()
     found = {entry: Outcome() for entry in entries}
+    samplers: dict[Entry, Sampler] = {}  # they hold graphs and go when this returns
     for entry, outcome in found.items():
         try:
             work = prove(entry, inputs, truth)
             outcome.peak = watched(work, device)[1]
-            outcome.sampler = sampler(work, device, pool)
+            samplers[entry] = sampler(work, device, memory)
         except Exception as fault:  # a peer may raise anything; the others still count
             outcome.failed = sentence(fault)
             stop_if_lost(entry, outcome.failed, device)
-    samplers = {str(entry): o.sampler for entry, o in found.items() if o.sampler is not None}
-    samples = interleaved(samplers, rounds)
-    for entry, outcome in found.items():
-        outcome.samples = samples.get(str(entry), ())
+    for entry, samples in interleaved(samplers, rounds).items():
+        found[entry].samples, found[entry].timed_by = samples, samplers[entry].timed_by
     return found
 
 
-def prove(entry: Entry, inputs: Inputs, truth: SampledRows) -> Work:
+def prove(entry: Entry, inputs: Inputs, truth: Truth) -> Work:
     """The work of one contestant, which has just given the right answer.
 
     Raises:
@@ -142,43 +142,44 @@ def prove(entry: Entry, inputs: Inputs, truth: SampledRows) -> Work:
         raise WrongAnswer(reason)
     work = WORKS[direction](chosen, inputs)
     if direction == "forward":
-        truth.check(*work())  # pyright: ignore[reportGeneralTypeIssues]
-        return work
-    check_backward(chosen, inputs.problem, device)
-    if not all(gradient.isfinite().all() for gradient in work()):  # pyright: ignore
-        raise WrongAnswer("wrong: a gradient is not finite")
+        truth.rows.check(*work())  # pyright: ignore[reportGeneralTypeIssues]
+    else:
+        truth.gradients.check(*work())  # pyright: ignore[reportGeneralTypeIssues]
     return work
 
 
 def watch(
-    problem: Problem, entries: Sequence[Entry], device: torch.device, seconds: dict[Entry, float]
+    problem: Problem, entries: Sequence[Entry], device: torch.device, pace: dict[Entry, float]
 ) -> dict[Entry, Outcome]:
-    """The allocator's peak of one launch each. `seconds` keeps what each took on the problem before.
+    """The allocator's peak of one launch each. `pace` keeps the seconds that each took for a score, last time.
 
     All time goes with the square of the tokens, so what would take too long is known and not tried. The
     backward pass is checked on the first, smallest problem; the forward pass on each, by sampled rows.
     """
     inputs = make_inputs(problem, device)
-    truth = SampledRows.of(inputs)
+    truth = Truth(inputs)
+    scores = problem.batch * problem.heads * problem.queries * problem.keys
     found = {entry: Outcome() for entry in entries}
-    for (name, direction), outcome in found.items():
-        entry, chosen = (name, direction), load(name)
+    for entry, outcome in found.items():
+        name, direction = entry
+        chosen, expected_s = load(name), scores * pace.get(entry, 0.0)
         try:
             reason = reason_against(chosen, direction, problem, device)
-            expected_s = 16 * seconds.get(entry, 0.0)  # problems grow by four
             if reason is None and expected_s > LONGEST_LAUNCH_S:
                 reason = f"would take some {expected_s:.0f} s; not tried"
             if reason is not None:
                 raise WrongAnswer(reason)
             work = WORKS[direction](chosen, inputs)
-            if entry not in seconds:
-                prove(entry, inputs, truth)  # compiles, and makes the workspaces that stay
+            if entry not in pace:
+                prove(entry, inputs, truth)
+            elif expected_s < WARM_UP_S:
+                work()  # some compile for each shape, some make workspaces that stay
             torch.cuda.empty_cache()
             start = time.perf_counter()
             result, outcome.peak = watched(work, device)
-            seconds[entry] = time.perf_counter() - start
+            pace[entry] = (time.perf_counter() - start) / scores
             if direction == "forward":
-                truth.check(*result)  # pyright: ignore[reportGeneralTypeIssues]
+                truth.rows.check(*result)  # pyright: ignore[reportGeneralTypeIssues]
         except Exception as fault:  # as above
             outcome.peak = None
             outcome.failed = sentence(fault)
@@ -236,7 +237,7 @@ def row(
         "time_low_us": rounded(samples[0] if samples else None),
         "time_high_us": rounded(samples[-1] if samples else None),
         "samples": len(samples),
-        "timed_by": outcome.sampler.timed_by if outcome.sampler and samples else "",
+        "timed_by": outcome.timed_by,
         "tflops": rounded(tflops(problem, direction, median), 2),
         "peak_mb": rounded(None if outcome.peak is None else outcome.peak / 1e6),
         "failed": outcome.failed,

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.benchmark import Timer
 
 Work = Callable[[], object]
+Name = TypeVar("Name")
 
 REPLAY_US = 3000.0  # how long a replay should last
 MOST_LAUNCHES = 500  # in one graph; a launch may be a dozen kernels
@@ -33,6 +34,9 @@ class Sampler:
     timed_by: str  # "graph", "events" or "benchmark"
     sample: Callable[[], float]
     sample_cost_us: float  # how long taking one lasts
+    work: Work | None = (
+        None  # kept, for a graph reads its tensors where they were when it was captured
+    )
 
     def samples_in(self, rounds: int) -> int:
         """The slow ones get fewer, but never fewer than three, nor more than there are rounds."""
@@ -40,8 +44,19 @@ class Sampler:
         return min(rounds, max(FEWEST_SAMPLES, affordable))
 
 
-def sampler(work: Work, device: torch.device, pool: Any = None) -> Sampler:
-    """The best way to time this work here; `pool` is memory that the graphs of a problem share.
+class GraphMemory:
+    """Memory that the graphs of one problem share: they never run at once, and nobody reads their results."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """After a capture that failed torch lets nobody else capture into the same memory."""
+        self.pool: Any = torch.cuda.graph_pool_handle() if torch.cuda.is_available() else None
+
+
+def sampler(work: Work, device: torch.device, memory: GraphMemory) -> Sampler:
+    """The best way to time this work here.
 
     On a GPU call it, and everything that prepares the work, on a stream of one's own: a graph is captured
     there, and autograd runs a backward pass on the stream of its forward pass.
@@ -50,18 +65,19 @@ def sampler(work: Work, device: torch.device, pool: Any = None) -> Sampler:
         return by_benchmark(work)
     rough_us = max(rough_time_us(work), 1.0)
     try:
-        return by_graph(work, rough_us, pool)
+        return by_graph(work, rough_us, memory.pool)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:
         # It cannot be captured: it waits for the GPU inside, say. A broken GPU fails again here.
         torch.cuda.synchronize()
+        memory.renew()
         return by_events(work, rough_us)
 
 
-def interleaved(samplers: dict[str, Sampler], rounds: int) -> dict[str, list[float]]:
+def interleaved(samplers: dict[Name, Sampler], rounds: int) -> dict[Name, list[float]]:
     """Samples of each, taken round by round, so that all see the same clocks."""
-    found: dict[str, list[float]] = {name: [] for name in samplers}
+    found: dict[Name, list[float]] = {name: [] for name in samplers}
     for number in range(rounds):
         for name, one in samplers.items():
             if number < one.samples_in(rounds):
@@ -83,6 +99,7 @@ def by_graph(work: Work, rough_us: float, pool: Any) -> Sampler:
         "graph",
         lambda: elapsed_us(replay, lead_in) / launches,
         launches * time_us * (2 if lead_in else 1),
+        work,
     )
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import pytest
 import torch
 
+from kernels import reference
 from kernels.bench import __main__ as command
 from kernels.bench import judge, proof, run_kernels, timing
 from kernels.bench.contestants import WORKS, make_inputs, save
@@ -193,18 +194,30 @@ def test_right_answers_pass_and_planted_errors_do_not(problem):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-@pytest.mark.parametrize("which", range(3))
-def test_a_planted_error_in_a_gradient_is_found(problem, which):
-    proof.check_backward(EAGER, problem, CPU)
+def test_planted_errors_in_gradients_are_found(problem):
+    inputs = make_inputs(problem, CPU)
+    truth = proof.SampledGradients.of(inputs)
+    grads = WORKS["backward"](EAGER, inputs)()
+    truth.check(*grads)
+    for which, name in enumerate("qkv"):
+        for off in (1.05, torch.nan):
+            wrong = [g * off if number == which else g for number, g in enumerate(grads)]
+            with pytest.raises(proof.WrongAnswer, match=f"gradient of {name}"):
+                truth.check(*wrong)
 
-    def broken(saved, grad_output, grad_lse):
-        grads = list(backward(saved, grad_output, grad_lse))
-        grads[which] = grads[which] * 1.05
-        return tuple(grads)
 
-    backward = EAGER.backward
-    with pytest.raises(proof.WrongAnswer, match=f"gradient of {'qkv'[which]}"):
-        proof.check_backward(dataclasses.replace(EAGER, backward=broken), problem, CPU)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_sampled_truth_is_the_reference(problem, monkeypatch):
+    monkeypatch.setattr(proof, "SCORES_AT_ONCE", 1000)  # a few queries at a time
+    inputs = make_inputs(problem, CPU)
+    rows, gradients = proof.SampledRows.of(inputs), proof.SampledGradients.of(inputs)
+    output, lse = reference.attention(*inputs.forward)
+    torch.testing.assert_close(rows.output, output[:, :, rows.index])
+    torch.testing.assert_close(rows.log_sum_exp, lse[:, :, rows.index])
+    grads = reference.gradients(*inputs.forward, inputs.grad_output)
+    picked = (gradients.query, gradients.key, gradients.key)
+    for truth, whole, index in zip(gradients.truth, grads, picked, strict=True):
+        torch.testing.assert_close(truth, whole[:, :, index])
 
 
 @pytest.mark.parametrize("name", ["one-row", "one-column", "product"])
@@ -316,13 +329,53 @@ def test_a_gpu_is_timed_by_graphs(tmp_path):
 
 
 @pytest.mark.gpu
+def test_a_graph_reads_memory_that_is_still_its_own():
+    """A backward pass reads what the forward pass left; other contestants must not get that memory."""
+    entries = [(name, "backward") for name in ("eager", "fa2")]
+    found = run_kernels.measure(
+        square(2, 2, 512, 64, causal=True), entries, 3, torch.device("cuda")
+    )
+    assert {o.failed for o in found.values()} == {""}
+    assert {o.timed_by for o in found.values()} == {"graph"}
+
+
+def test_a_sampler_keeps_its_work(monkeypatch):
+    monkeypatch.setattr(timing, "captured", lambda work, launches, pool: lambda: None)
+    monkeypatch.setattr(timing, "elapsed_us", lambda run, lead_in: 100.0)
+    one = timing.by_graph(print, 5.0, None)
+    assert one.work is print
+
+
+def test_a_replay_lasts_long_enough(monkeypatch):
+    """A launch of 4 us looks like 200 us from Python: the graph is captured again, with more of them."""
+    captures = []
+
+    def captured(work, launches, pool):
+        captures.append(launches)
+        return launches
+
+    monkeypatch.setattr(timing, "captured", captured)
+    monkeypatch.setattr(timing, "elapsed_us", lambda launches, lead_in: 4.0 * launches)
+    assert timing.by_graph(print, 200.0, None).sample() == 4.0
+    assert captures == [10, 500]
+    captures.clear()
+    assert timing.by_graph(print, 2500.0, None).sample() == 4.0
+    assert captures == [2, 500]
+    captures.clear()
+    monkeypatch.setattr(timing, "elapsed_us", lambda launches, lead_in: 50_000.0 * launches)
+    assert timing.by_graph(print, 50_000.0, None).samples_in(9) == 6
+    assert captures == [1]
+
+
+@pytest.mark.gpu
 def test_what_cannot_be_captured_is_timed_by_events():
     tensor = torch.ones(1000, device="cuda")
     with torch.cuda.stream(torch.cuda.Stream()):
-        one = timing.sampler(lambda: (tensor + 1).sum().item(), tensor.device)
+        memory = timing.GraphMemory()
+        one = timing.sampler(lambda: (tensor + 1).sum().item(), tensor.device, memory)
         assert one.timed_by == "events"
         assert one.sample() > 1
-        after = timing.sampler(lambda: tensor + 1, tensor.device)
+        after = timing.sampler(lambda: tensor + 1, tensor.device, memory)
         assert after.timed_by == "graph"
         assert 0.1 < after.sample() < 100
 
@@ -346,3 +399,19 @@ def test_a_lost_gpu_ends_the_run(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lost)
     with pytest.raises(BenchError, match="fa2 forward broke"):
         run_kernels.stop_if_lost(("fa2", "forward"), "it", torch.device("cuda"))
+
+
+@on_cpu
+def test_what_would_take_too_long_is_not_tried(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(run_kernels, "watched", lambda work, _: (work(), 1000))
+    entries = [("eager", "forward"), ("eager", "forward+backward")]
+    slow, fast = entries
+    pace = {slow: 1.0}
+    found = run_kernels.watch(PROBLEMS[0], entries, CPU, pace)
+    assert found[slow].failed == "would take some 8450 s; not tried"
+    assert found[slow].peak is None
+    assert (found[fast].failed, found[fast].peak) == ("", 1000)
+    assert pace[slow] == 1.0
+    assert 0 < pace[fast] < 1

@@ -63,7 +63,7 @@ def attempts(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
     monkeypatch.setattr(
-        tune.timing, "sampler", lambda work, _: tune.timing.Sampler("graph", lambda: work, 1.0)
+        tune.timing, "sampler", lambda work, *_: tune.timing.Sampler("graph", lambda: work, 1.0)
     )
     return answers
 
