@@ -18,8 +18,9 @@ from kernels.tiles import (
     load_whole_rows,
     offsets_are_wide,
     place_of_program,
+    step_of,
     store_tile,
-    tile_pointers,
+    tile_offsets,
     tl,
     triton,
     weights_from_lse,
@@ -132,6 +133,8 @@ def keys_kernel(
     if CAUSAL:
         first = tl.maximum(0, start + queries - keys) // BLOCK_Q * BLOCK_Q
         all_see = tl.cdiv(tl.maximum(0, start + BLOCK_K - 1 + queries - keys), BLOCK_Q) * BLOCK_Q
+    q_offsets = tile_offsets(q_strides[2:], BLOCK_Q, BLOCK_D, WIDE)
+    grad_output_offsets = tile_offsets(grad_output_strides[2:], BLOCK_Q, BLOCK_D, WIDE)
     whole_end = queries // BLOCK_Q * BLOCK_Q
     grads = (tl.zeros([BLOCK_K, BLOCK_D], tl.float32), tl.zeros([BLOCK_K, BLOCK_D], tl.float32))
 
@@ -148,24 +151,19 @@ def keys_kernel(
                     start + queries - keys, queries, q_strides, grad_output_strides, scale_log2e,
                     HEAD_DIM, BLOCK_Q, BLOCK_D, True, WIDE,
                 )  # fmt: skip
-        q_pointers, _ = tile_pointers(
-            q_head, all_see, queries, q_strides[2:], HEAD_DIM, BLOCK_Q, BLOCK_D, False, WIDE
-        )
-        grad_output_pointers, _ = tile_pointers(
-            grad_output_head, all_see, queries, grad_output_strides[2:],
-            HEAD_DIM, BLOCK_Q, BLOCK_D, False, WIDE,
-        )  # fmt: skip
+        q_tile = q_head + all_see * tl.cast(q_strides[2], tl.int64)
+        grad_output_tile = grad_output_head + all_see * tl.cast(grad_output_strides[2], tl.int64)
         for place in range(all_see, whole_end, BLOCK_Q):
-            q = load_whole_rows(q_pointers, HEAD_DIM, BLOCK_D)
-            grad_output = load_whole_rows(grad_output_pointers, HEAD_DIM, BLOCK_D)
+            q = load_whole_rows(q_tile, q_offsets, HEAD_DIM, BLOCK_D)
+            grad_output = load_whole_rows(grad_output_tile, grad_output_offsets, HEAD_DIM, BLOCK_D)
             query = place + tl.arange(0, BLOCK_Q)
             log_sum_exp = tl.load(lse_ptr + row + query)
             delta = tl.load(delta_ptr + row + query)
             grads = add_query_tile(
                 grads, k, v, q, grad_output, log_sum_exp, delta, query, scale_log2e, False
             )
-            q_pointers += tl.cast(q_strides[2], tl.int64) * BLOCK_Q
-            grad_output_pointers += tl.cast(grad_output_strides[2], tl.int64) * BLOCK_Q
+            q_tile += step_of(q_strides[2:], BLOCK_Q)
+            grad_output_tile += step_of(grad_output_strides[2:], BLOCK_Q)
         tail = tl.maximum(all_see, whole_end)
         if tail < queries:
             grads = walk_masked(

@@ -19,8 +19,9 @@ from kernels.tiles import (
     load_whole_rows,
     offsets_are_wide,
     place_of_program,
+    step_of,
     store_tile,
-    tile_pointers,
+    tile_offsets,
     tl,
     triton,
     weights_from_lse,
@@ -92,20 +93,17 @@ def queries_kernel(
     grad_q = tl.zeros([BLOCK_Q, BLOCK_D], tl.float32)
 
     # step: Walk the keys for one query tile
-    k_pointers, _ = tile_pointers(
-        k_head, 0, keys, k_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE
-    )
-    v_pointers, _ = tile_pointers(
-        v_head, 0, keys, v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE
-    )
+    k_offsets = tile_offsets(k_strides[2:], BLOCK_K, BLOCK_D, WIDE)
+    v_offsets = tile_offsets(v_strides[2:], BLOCK_K, BLOCK_D, WIDE)
+    k_tile, v_tile = k_head, v_head
     for _ in range(0, unmasked_end, BLOCK_K):
-        k = load_whole_rows(k_pointers, HEAD_DIM, BLOCK_D)
-        v = load_whole_rows(v_pointers, HEAD_DIM, BLOCK_D)
+        k = load_whole_rows(k_tile, k_offsets, HEAD_DIM, BLOCK_D)
+        v = load_whole_rows(v_tile, v_offsets, HEAD_DIM, BLOCK_D)
         grad_q = add_key_tile(
             grad_q, q, k, v, grad_output, log_sum_exp, delta, first_unseen, scale_log2e, False
         )
-        k_pointers += tl.cast(k_strides[2], tl.int64) * BLOCK_K
-        v_pointers += tl.cast(v_strides[2], tl.int64) * BLOCK_K
+        k_tile += step_of(k_strides[2:], BLOCK_K)
+        v_tile += step_of(v_strides[2:], BLOCK_K)
     for start in range(unmasked_end, seen_by_any, BLOCK_K):
         k = load_tile(k_head, start, keys, k_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE)
         v = load_tile(v_head, start, keys, v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE)
