@@ -6,6 +6,7 @@ nothing, so what is examined is what would run: the same tiles, masks and consta
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -20,9 +21,11 @@ from typing import Any
 
 import torch
 
+from kernels import tile_sizes
 from kernels.implementation import Saved
 from kernels.problem import Problem
-from kernels.registry import load
+from kernels.registry import IMPLEMENTATIONS, load
+from kernels.tile_sizes import Tiles
 
 SHARED_BYTES = {"sm_80": 166_912, "sm_86": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 """Shared memory that one program may have; CUDA C++ Programming Guide, table of technical specifications."""
@@ -35,18 +38,20 @@ START = "import triton; from kernels.compiled import work; work()"
 class Request:
     """One launch to compile: `what` is "forward", "backward", "rows" or "columns".
 
-    `tiles` names the row of the tables, "any" or an architecture; None takes what a launch there would.
+    `row` names the row of the tables, "any" or an architecture; None takes what a launch there would.
+    `tiles` is tried in place of every row.
     """
 
     implementation: str  # not looked at for rows and columns
     problem: Problem
     architecture: str = "sm_90"
     what: str = "forward"
-    tiles: str | None = None
+    row: str | None = None
+    tiles: Tiles | None = None
 
     def __str__(self) -> str:
-        row = self.tiles or self.architecture
-        return f"{self.implementation} {self.what} {self.problem} on {self.architecture}, row {row}"
+        row = self.tiles or f"row {self.row or self.architecture}"
+        return f"{self.implementation} {self.what} {self.problem} on {self.architecture}, {row}"
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,8 @@ def work() -> None:
     JITFunction.run = only_compile  # pyright: ignore[reportAttributeAccessIssue]
     answers = []
     for asked in json.load(sys.stdin):
-        request = Request(**asked | {"problem": Problem(**asked["problem"])})
+        tiles = Tiles(**asked["tiles"]) if asked["tiles"] else None
+        request = Request(**asked | {"problem": Problem(**asked["problem"]), "tiles": tiles})
         kernels.clear()
         try:
             launch(request)
@@ -144,10 +150,8 @@ def launch(request: Request) -> None:
     """Call the launcher, on tensors without values, as if on that GPU."""
     from triton.runtime import driver
 
-    from kernels import tile_sizes
-
     driver.set_active(AbsentGPU(request.architecture))  # pyright: ignore[reportArgumentType]
-    tile_sizes.architecture = lambda device: request.tiles or request.architecture
+    choose_row(request)
     problem = request.problem
     dtype, kv_heads = getattr(torch, problem.dtype), problem.kv_heads or problem.heads
     q = torch.empty(problem.batch, problem.heads, problem.queries, problem.head_dim, dtype=dtype)
@@ -167,6 +171,19 @@ def launch(request: Request) -> None:
     kept = chosen.empty_kept(q, k) if chosen.empty_kept else q.new_empty(0)
     saved = Saved(q, k, k, torch.empty_like(q), log_sum_exp, kept, scale, problem.causal)
     chosen.backward(saved, torch.empty_like(q), None)
+
+
+def choose_row(request: Request) -> None:
+    """Make `tile_sizes.pick` find the row, or the tiles, that were asked for."""
+    if request.tiles is None:
+        tile_sizes.architecture = lambda device: request.row or request.architecture
+        return
+    tile_sizes.architecture = lambda device: "asked"
+    load(request.implementation)
+    tables = importlib.import_module(f"{IMPLEMENTATIONS[request.implementation]}.tile_sizes")
+    for table in vars(tables).values():
+        if isinstance(table, dict):
+            table |= {("asked", *key[1:]): request.tiles for key in list(table) if "any" in key}
 
 
 def examined(kernel) -> Compiled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Iterable
 
@@ -16,7 +17,7 @@ DTYPES = {
     "cpu": (torch.float32, torch.float16),
     "cuda": (torch.float32, torch.float16, torch.bfloat16),
 }
-INTERPRETED = ("naive", "fa2", "kernels.recompute.in_triton")
+INTERPRETED = ("naive", "fa1", "fa2", "kernels.recompute.in_triton")
 """What on a CPU runs in Triton's interpreter, so only on a machine without a GPU."""
 
 PEERS = [name for name in IMPLEMENTATIONS if load(name).peer]
@@ -24,6 +25,12 @@ PEERS = [name for name in IMPLEMENTATIONS if load(name).peer]
 
 PEER_FAULTS: dict[tuple[str, str], str] = {}
 """(peer, test, with or without its parameters) -> the fault of the peer's own that fails it."""
+
+OURS = [name for name in ("naive", "fa1", "fa2") if name in IMPLEMENTATIONS]
+"""Our own Triton kernels."""
+
+WITH_BACKWARD = [name for name in IMPLEMENTATIONS if load(name).backward is not None]
+"""Those whose gradients come from a backward pass of their own."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +53,22 @@ def make_tensors(
     kv_shape = (problem.batch, kv_heads, problem.keys, problem.head_dim)
     q, k, v = (torch.randn(s, generator=generator) for s in (q_shape, kv_shape, kv_shape))
     return q.to(device, dtype), k.to(device, dtype), v.to(device, dtype)
+
+
+def require(
+    problem: Problem, name: str, device: str, dtype: torch.dtype, backward: bool = False
+) -> None:
+    """Skip what the implementation itself refuses, with its own sentence."""
+    kind = str(dtype).removeprefix("torch.")
+    asked = dataclasses.replace(problem, dtype=kind)
+    chosen, target = load(name), torch.device(device)
+    reason = chosen.supports(asked, target)
+    if reason is None and backward:
+        reason = chosen.reason_against_backward(asked, target)
+    if reason is None and device == "cpu" and problem.queries > 1000:
+        reason = "float64 on the CPU takes minutes at this size; a GPU runs it."
+    if reason:
+        pytest.skip(reason)
 
 
 def cases(names: Iterable[str]) -> list:
