@@ -10,7 +10,15 @@ from kernels.implementation import Saved
 from kernels.naive.products import block_pointers, pairs, sums
 from kernels.naive.tile_sizes import SOFTMAX_BACKWARD
 from kernels.tile_sizes import padded
-from kernels.tiles import head_pointer, load_tile, offsets_are_wide, on_device_of, tl, triton
+from kernels.tiles import (
+    head_pointer,
+    load_tile,
+    offsets_are_wide,
+    on_device_of,
+    place_of_program,
+    tl,
+    triton,
+)
 
 
 @triton.jit
@@ -34,10 +42,7 @@ def softmax_backward_kernel(
     WIDE: tl.constexpr,
 ):
     """One program: BLOCK_Q rows of dP become rows of dS = P * (dP - delta), in the same place."""
-    query_tiles = tl.cdiv(queries, BLOCK_Q)
-    query_start = (tl.program_id(0) % query_tiles) * BLOCK_Q
-    batch_head = (tl.program_id(0) // query_tiles).to(tl.int64)
-    batch, head = batch_head // heads, batch_head % heads
+    query_start, batch_head, batch, head = place_of_program(queries, heads, BLOCK_Q)
     output = load_tile(
         head_pointer(output_ptr, output_strides, batch, head), query_start, queries,
         output_strides[2:], HEAD_DIM, BLOCK_Q, BLOCK_D, True, WIDE,

@@ -1,4 +1,4 @@
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 """The two tiled matrix products of the naive kernels: one makes an N x N matrix, one uses it up."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from kernels.tiles import (
     load_tile,
     offsets_are_wide,
     on_device_of,
+    place_of_program,
     store_tile,
     tl,
     triton,
@@ -131,11 +132,7 @@ def sums_kernel(
     WIDE: tl.constexpr,
 ):
     """One program: BLOCK_ROWS sums of vectors, each with the weights of one row of the matrix."""
-    row_tiles = tl.cdiv(rows, BLOCK_ROWS)
-    row_start = (tl.program_id(0) % row_tiles) * BLOCK_ROWS
-    batch_head = (tl.program_id(0) // row_tiles).to(tl.int64)
-    batch, out_head = batch_head // out_heads, batch_head % out_heads
-
+    row_start, _, batch, out_head = place_of_program(rows, out_heads, BLOCK_ROWS)
     sums = tl.zeros([BLOCK_ROWS, BLOCK_D], tl.float32)
     for member in range(0, members):
         head = out_head * members + member

@@ -20,14 +20,14 @@ PAIRS: Table = {
 
 SUMS: Table = {
     ("any", 2, 16): Tiles(128, 64, 4, 3),
-    ("any", 2, 32): Tiles(128, 64, 4, 3),
-    ("any", 2, 64): Tiles(128, 64, 4, 3),
+    ("any", 2, 32): Tiles(128, 32, 4, 4),
+    ("any", 2, 64): Tiles(128, 32, 4, 4),
     ("any", 2, 128): Tiles(128, 32, 8, 4),
-    ("any", 2, 256): Tiles(64, 32, 8, 3),
+    ("any", 2, 256): Tiles(64, 16, 8, 4),
     ("any", 4, 16): Tiles(64, 32, 4, 2),
     ("any", 4, 32): Tiles(64, 32, 4, 2),
     ("any", 4, 64): Tiles(64, 16, 8, 2),
-    ("any", 4, 128): Tiles(64, 16, 8, 2),
+    ("any", 4, 128): Tiles(32, 16, 8, 2),
     ("any", 4, 256): Tiles(32, 16, 8, 2),
 }
 """Products with an N x N matrix: P V, P^T dO, dS K, dS^T Q. `block_k` is how much of the sum goes at once."""
