@@ -46,6 +46,17 @@ def load_whole_rows(start, offsets, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constex
 
 
 @triton.jit
+def load_rows(
+    start, offsets, rows, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_WIDTH: tl.constexpr
+):
+    """The same where only `rows` rows are left: zero beyond them."""
+    mask = tl.arange(0, BLOCK_ROWS)[:, None] < rows
+    if WIDTH != BLOCK_WIDTH:
+        mask &= tl.arange(0, BLOCK_WIDTH)[None, :] < WIDTH
+    return tl.load(start + offsets, mask=mask, other=0.0)
+
+
+@triton.jit
 def tile_offsets(strides, BLOCK_ROWS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, WIDE: tl.constexpr):
     """Where the elements of a tile lie, counted from its first; WIDE where that can pass 2^31."""
     row = tl.arange(0, BLOCK_ROWS)[:, None]
@@ -115,14 +126,18 @@ def store_vector(base, vector, first, size, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def place_of_program(tokens, heads, BLOCK: tl.constexpr):
+def place_of_program(tokens, heads, BLOCK: tl.constexpr, LAST_FIRST: tl.constexpr = False):
     """-> the first token of this program's tile, and its batch * heads + head, batch and head (int64).
 
     All on the first axis of the grid, which has no limit of 65535; neighbours share a head's keys in L2.
+    LAST_FIRST where the last tiles have most to do: long work begun early leaves no long end.
     """
     tiles = tl.cdiv(tokens, BLOCK)
+    tile = tl.program_id(0) % tiles
+    if LAST_FIRST:
+        tile = tiles - 1 - tile
     batch_head = (tl.program_id(0) // tiles).to(tl.int64)
-    return (tl.program_id(0) % tiles) * BLOCK, batch_head, batch_head // heads, batch_head % heads
+    return tile * BLOCK, batch_head, batch_head // heads, batch_head % heads
 
 
 @triton.jit

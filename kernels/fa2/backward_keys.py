@@ -136,6 +136,8 @@ def keys_kernel(
     q_offsets = tile_offsets(q_strides[2:], BLOCK_Q, BLOCK_D, WIDE)
     grad_output_offsets = tile_offsets(grad_output_strides[2:], BLOCK_Q, BLOCK_D, WIDE)
     whole_end = queries // BLOCK_Q * BLOCK_Q
+    at_edge = (tl.minimum(all_see, whole_end) - first) // BLOCK_Q  # tiles that see this one in part
+    at_end = tl.where(whole_end < queries, 1, 0)  # and one that reaches past the last query
     grads = (tl.zeros([BLOCK_K, BLOCK_D], tl.float32), tl.zeros([BLOCK_K, BLOCK_D], tl.float32))
 
     # step: Walk the queries for one key tile
@@ -144,13 +146,13 @@ def keys_kernel(
         q_head = head_pointer(q_ptr, q_strides, batch, head)
         grad_output_head = head_pointer(grad_output_ptr, grad_output_strides, batch, head)
         row = (batch * kv_heads * group + head) * queries
-        if CAUSAL:
-            for place in range(first, tl.minimum(all_see, queries), BLOCK_Q):
-                grads = walk_masked(
-                    grads, k, v, q_head, grad_output_head, lse_ptr + row, delta_ptr + row, place,
-                    start + queries - keys, queries, q_strides, grad_output_strides, scale_log2e,
-                    HEAD_DIM, BLOCK_Q, BLOCK_D, True, WIDE,
-                )  # fmt: skip
+        for visit in range(0, at_edge + at_end):
+            place = tl.where(visit < at_edge, first + visit * BLOCK_Q, whole_end)
+            grads = walk_masked(
+                grads, k, v, q_head, grad_output_head, lse_ptr + row, delta_ptr + row, place,
+                start + queries - keys, queries, q_strides, grad_output_strides, scale_log2e,
+                HEAD_DIM, BLOCK_Q, BLOCK_D, CAUSAL, WIDE,
+            )  # fmt: skip
         q_tile = q_head + all_see * tl.cast(q_strides[2], tl.int64)
         grad_output_tile = grad_output_head + all_see * tl.cast(grad_output_strides[2], tl.int64)
         for place in range(all_see, whole_end, BLOCK_Q):
@@ -164,13 +166,6 @@ def keys_kernel(
             )
             q_tile += step_of(q_strides[2:], BLOCK_Q)
             grad_output_tile += step_of(grad_output_strides[2:], BLOCK_Q)
-        tail = tl.maximum(all_see, whole_end)
-        if tail < queries:
-            grads = walk_masked(
-                grads, k, v, q_head, grad_output_head, lse_ptr + row, delta_ptr + row, tail,
-                start + queries - keys, queries, q_strides, grad_output_strides, scale_log2e,
-                HEAD_DIM, BLOCK_Q, BLOCK_D, False, WIDE,
-            )  # fmt: skip
     grad_k, grad_v = grads
     store_tile(
         head_pointer(grad_k_ptr, grad_k_strides, batch, kv_head), grad_k * scale,

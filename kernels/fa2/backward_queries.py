@@ -72,7 +72,7 @@ def queries_kernel(
     WIDE: tl.constexpr,
 ):
     """One program: dQ of one tile of BLOCK_Q queries of one head, from all keys that it sees."""
-    query_start, batch_head, batch, head = place_of_program(queries, heads, BLOCK_Q)
+    query_start, batch_head, batch, head = place_of_program(queries, heads, BLOCK_Q, CAUSAL)
     k_head = head_pointer(k_ptr, k_strides, batch, head // group)
     v_head = head_pointer(v_ptr, v_strides, batch, head // group)
     q = load_tile(

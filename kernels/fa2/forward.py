@@ -73,7 +73,7 @@ def forward_kernel(
     WIDE: tl.constexpr,
 ):
     """One program: one tile of BLOCK_Q queries of one head, against all keys that it may see."""
-    query_start, batch_head, batch, head = place_of_program(queries, heads, BLOCK_Q)
+    query_start, batch_head, batch, head = place_of_program(queries, heads, BLOCK_Q, CAUSAL)
     q_head = head_pointer(q_ptr, q_strides, batch, head)
     k_head = head_pointer(k_ptr, k_strides, batch, head // group)
     v_head = head_pointer(v_ptr, v_strides, batch, head // group)
