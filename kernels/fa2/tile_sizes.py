@@ -29,7 +29,8 @@ BACKWARD_KEYS: Table = {
     ("any", 4, 64): Tiles(32, 32, 4, 2),
     ("any", 4, 128): Tiles(16, 32, 4, 1),
     ("any", 4, 256): Tiles(16, 16, 4, 1),
-    ("sm_90", 2, 128): Tiles(64, 128, 8, 3),
+    ("sm_90", 2, 64): Tiles(64, 64, 4, 3),
+    ("sm_90", 2, 128): Tiles(32, 64, 4, 3),
 }
 
 BACKWARD_QUERIES: Table = {
@@ -43,6 +44,6 @@ BACKWARD_QUERIES: Table = {
     ("any", 4, 64): Tiles(32, 32, 4, 2),
     ("any", 4, 128): Tiles(32, 16, 4, 1),
     ("any", 4, 256): Tiles(16, 16, 4, 1),
-    ("sm_90", 2, 64): Tiles(128, 64, 8, 3),
+    ("sm_90", 2, 64): Tiles(64, 64, 4, 3),
     ("sm_90", 2, 128): Tiles(128, 64, 8, 3),
 }
