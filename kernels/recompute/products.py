@@ -1,4 +1,4 @@
-# pyright: reportArgumentType=false, reportCallIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 """w^T P on the GPU, P never stored: what each key receives, summed over the queries.
 
 The loops stand the other way round than in the forward pass: a program keeps a tile of keys and streams
@@ -20,6 +20,7 @@ from kernels.tiles import (
     load_tile,
     offsets_are_wide,
     on_device_of,
+    place_of_program,
     store_vector,
     tl,
     triton,
@@ -82,7 +83,7 @@ def product_kernel(
     q_strides,
     k_strides,
     lse_strides,
-    batch_heads,
+    batches,
     heads,
     group,
     queries,
@@ -99,14 +100,11 @@ def product_kernel(
 ):
     """One program: one tile of BLOCK_K keys of one head, against one share of the queries.
 
-    Writes partial [shares, batch * heads, keys]; `share` is a multiple of BLOCK_Q.
+    Writes partial [shares, batch, heads, keys]; `share`, in queries, is a multiple of BLOCK_Q.
     """
-    key_tiles = tl.cdiv(keys, BLOCK_K)
-    key_start = (tl.program_id(0) % key_tiles) * BLOCK_K
-    share_batch_head = (tl.program_id(0) // key_tiles).to(tl.int64)
-    batch_head = share_batch_head % batch_heads
-    batch, head = batch_head // heads, batch_head % heads
-    share_start = (tl.program_id(0) // key_tiles // batch_heads) * share
+    key_start, row, share_batch, head = place_of_program(keys, heads, BLOCK_K)
+    batch = share_batch % batches
+    share_start = (share_batch // batches).to(tl.int32) * share
     share_end = tl.minimum(share_start + share, queries)
     q_head = head_pointer(q_ptr, q_strides, batch, head)
     k_head = head_pointer(k_ptr, k_strides, batch, head // group)
@@ -144,8 +142,7 @@ def product_kernel(
             q_strides[2:], lse_strides[2], w_stride, HEAD_DIM, BLOCK_Q, BLOCK_D, WEIGHTED,
             False, True, WIDE,
         )  # fmt: skip
-    partial_head = partial_ptr + share_batch_head * keys
-    store_vector(partial_head, tl.sum(sums, 0), key_start, keys, BLOCK_K)
+    store_vector(partial_ptr + row * keys, tl.sum(sums, 0), key_start, keys, BLOCK_K)
 
 
 def product(
@@ -185,7 +182,7 @@ def product(
             q.stride(),
             k.stride(),
             lse.stride(),
-            batch * heads,
+            batch,
             heads,
             group,
             queries,

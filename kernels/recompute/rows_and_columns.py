@@ -1,4 +1,4 @@
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 """Rows and columns of P, and of its gradient dP = dO V^T, on the GPU: all heads at once, in one kernel.
 
 A row and a column are the same work seen from two sides: a few tokens are gathered (queries for rows,
@@ -19,6 +19,7 @@ from kernels.tiles import (
     load_tile,
     offsets_are_wide,
     on_device_of,
+    place_of_program,
     tl,
     triton,
     weights_from_lse,
@@ -59,10 +60,7 @@ def rebuild_kernel(
 
     Writes P where EXPONENTIAL, else the bare product; lse_ptr may then be None.
     """
-    streamed_tiles = tl.cdiv(streamed, BLOCK_S)
-    streamed_start = (tl.program_id(0) % streamed_tiles) * BLOCK_S
-    batch_head = (tl.program_id(0) // streamed_tiles).to(tl.int64)
-    batch, head = batch_head // heads, batch_head % heads
+    streamed_start, _, batch, head = place_of_program(streamed, heads, BLOCK_S)
     gathered_head = head_pointer(gathered_ptr, gathered_strides, batch, head // gathered_group)
     streamed_head = head_pointer(streamed_ptr, streamed_strides, batch, head // streamed_group)
     out_head = head_pointer(out_ptr, out_strides, batch, head)
