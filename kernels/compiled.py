@@ -142,8 +142,15 @@ def work() -> None:
             launch(request)
             answers.append([asdict(examined(kernel)) for kernel in kernels])
         except Exception as fault:  # whatever a compiler raises is the answer
-            answers.append(f"{type(fault).__name__}: {fault}")
+            answers.append(complaint(fault))
     json.dump(answers, sys.stdout)
+
+
+def complaint(fault: BaseException) -> str:
+    """What went wrong, from the place in our code down to the first cause."""
+    text = f"{type(fault).__name__}: {fault}"
+    cause = fault.__cause__ or fault.__context__
+    return text if cause is None else f"{text}\n{complaint(cause)}"
 
 
 def launch(request: Request) -> None:
