@@ -14,6 +14,7 @@ IMPLEMENTATIONS = {
     "eager": "kernels.eager",
     "torch-cpu-flash": "kernels.torch_cpu_flash",
     "naive": "kernels.naive",
+    "fa1": "kernels.fa1",
     "fa2": "kernels.fa2",
     # Peers: other people's kernels, here to compare ours with.
     "sdpa-flash": "kernels.peers.sdpa_flash",
