@@ -66,8 +66,11 @@ def uncancelled(q, k, v, scale, causal, grad_output, grad_lse) -> tuple[Tensor, 
     return grad_scores @ k, grad_k, grad_v
 
 
-def check(name: str, tensors, scale: float, causal: bool, grad_output, grad_lse) -> None:
-    """dQ, dK and dV of one implementation, bounded by eager's error: the largest, and in the norm."""
+def check(name, tensors, scale: float, causal: bool, grad_output, grad_lse, more=0.0) -> None:
+    """dQ, dK and dV of one implementation, bounded by eager's error: the largest, and in the norm.
+
+    `more`: what the bound allows besides, as a share of the gradients if nothing cancelled.
+    """
     dtype = tensors[0].dtype
     found = gradients(name, tensors, scale, causal, grad_output, grad_lse)
     eager = gradients("eager", tensors, scale, causal, grad_output, grad_lse)
@@ -75,7 +78,7 @@ def check(name: str, tensors, scale: float, causal: bool, grad_output, grad_lse)
     truth = reference.gradients(*tensors, scale, causal, outer, grad_lse)
     scores = reference.scores(tensors[0], tensors[1], scale, causal)
     # A score rounded in float32 moves its weight by as much as the score is large.
-    share = EPS * (8 + 2 * scores[torch.isfinite(scores)].abs().max().item())
+    share = EPS * (2 + 2 * scores[torch.isfinite(scores)].abs().max().item()) + more
     share += TORCH_EXP[dtype] if name == "torch-cpu-flash" else 0.0
     magnitude = uncancelled(*tensors, scale, causal, outer, grad_lse)
     for what, g, e, t, m in zip(("dQ", "dK", "dV"), found, eager, truth, magnitude, strict=True):
@@ -132,13 +135,18 @@ def test_any_scale(name, scale, device, dtype):
 @pytest.mark.parametrize("head_dim", [16, 32, 64])
 @BACKWARD_CASES
 def test_large_scores_give_no_nan(name, head_dim, causal, device, dtype):
-    """Keys behind the last, if only masked in the forward pass, overflow here: NaN in dQ."""
+    """Keys behind the last, if only masked in the forward pass, overflow here: NaN in dQ.
+
+    With one key, or one that outweighs all, dP and delta cancel. Eager rounds both alike, so its error is 0
+    by luck; naive stores dP in 16 bits beside a float32 delta, and half a unit in dP's last place remains.
+    """
+    more = torch.finfo(dtype).eps / 2 if name == "naive" else 0.0
     for tokens in (1, 2, 5, 17, 128):
         problem = Problem(1, 1, tokens, tokens, head_dim, causal=causal)
         require(problem, name, device, dtype, backward=True)
         q, k, v = make_tensors(problem, device, dtype)
         outer = outer_gradients(q, False)
-        check(name, (q * 5, k * 3, v * 3), head_dim**-0.5, causal, *outer)
+        check(name, (q * 5, k * 3, v * 3), head_dim**-0.5, causal, *outer, more=more)
 
 
 @BACKWARD_CASES
