@@ -119,6 +119,21 @@ def load_vector(base, first, size, other, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def load_strided(
+    base, first, size, stride, other, BLOCK: tl.constexpr, MASKED: tl.constexpr, WIDE: tl.constexpr
+):
+    """Numbers first ... of `size` that lie `stride` apart, `other` beyond the end. -> [BLOCK]"""
+    place = tl.arange(0, BLOCK)
+    mask = first + place < size
+    if WIDE:
+        place = place.to(tl.int64)
+    start = base + tl.cast(first, tl.int64) * stride
+    if MASKED:
+        return tl.load(start + place * stride, mask=mask, other=other)
+    return tl.load(start + place * stride)
+
+
+@triton.jit
 def store_vector(base, vector, first, size, BLOCK: tl.constexpr):
     """Write [BLOCK] to places first ... of `size`."""
     place = first + tl.arange(0, BLOCK)
@@ -204,18 +219,3 @@ def offsets_are_wide(*tensors: Tensor, rows: int = 256) -> bool:
 def on_device_of(tensor: Tensor):
     """Launch on the tensor's own GPU, whichever is current."""
     return torch.cuda.device(tensor.device if tensor.is_cuda else -1)
-
-
-@triton.jit
-def load_strided(
-    base, first, size, stride, other, BLOCK: tl.constexpr, MASKED: tl.constexpr, WIDE: tl.constexpr
-):
-    """Numbers first ... of `size` that lie `stride` apart, `other` beyond the end. -> [BLOCK]"""
-    place = tl.arange(0, BLOCK)
-    mask = first + place < size
-    if WIDE:
-        place = place.to(tl.int64)
-    start = base + tl.cast(first, tl.int64) * stride
-    if MASKED:
-        return tl.load(start + place * stride, mask=mask, other=other)
-    return tl.load(start + place * stride)

@@ -16,6 +16,7 @@ from kernels.implementation import Saved
 from kernels.tile_sizes import padded
 from kernels.tiles import (
     head_pointer,
+    load_strided,
     load_tile,
     offsets_are_wide,
     on_device_of,
@@ -56,10 +57,10 @@ def delta_kernel(
     # step: Sum dO times O
     delta = tl.sum(output.to(tl.float32) * grad_output.to(tl.float32), 1)
     if HAS_GRAD_LSE:
-        query = start + tl.arange(0, BLOCK_Q)
         grad_lse_head = head_pointer(grad_lse_ptr, grad_lse_strides, batch, head)
-        place = query.to(tl.int64) * grad_lse_strides[2]
-        delta -= tl.load(grad_lse_head + place, mask=query < queries, other=0.0)
+        delta -= load_strided(
+            grad_lse_head, start, queries, grad_lse_strides[2], 0.0, BLOCK_Q, True, True
+        )
     store_vector(delta_ptr + batch_head * queries, delta, start, queries, BLOCK_Q)
 
 

@@ -12,6 +12,7 @@ from kernels.naive.tile_sizes import SOFTMAX_BACKWARD
 from kernels.tile_sizes import padded
 from kernels.tiles import (
     head_pointer,
+    load_strided,
     load_tile,
     offsets_are_wide,
     on_device_of,
@@ -53,10 +54,10 @@ def softmax_backward_kernel(
     )  # fmt: skip
     delta = tl.sum(output.to(tl.float32) * grad_output.to(tl.float32), 1)  # [BLOCK_Q]
     if HAS_GRAD_LSE:
-        query = query_start + tl.arange(0, BLOCK_Q).to(tl.int64)
-        place = head_pointer(grad_lse_ptr, grad_lse_strides, batch, head)
-        place += query * grad_lse_strides[2]
-        delta -= tl.load(place, mask=query < queries, other=0.0)
+        grad_lse_head = head_pointer(grad_lse_ptr, grad_lse_strides, batch, head)
+        delta -= load_strided(
+            grad_lse_head, query_start, queries, grad_lse_strides[2], 0.0, BLOCK_Q, True, True
+        )
 
     first_row = batch_head * queries
     strides = (columns, 1)
