@@ -27,7 +27,7 @@ from kernels.tiles import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "queries"])
 def delta_kernel(
     output_ptr,
     grad_output_ptr,

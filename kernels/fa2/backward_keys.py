@@ -89,7 +89,7 @@ def walk_masked(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["kv_heads", "keys"])
 def keys_kernel(
     q_ptr,
     k_ptr,

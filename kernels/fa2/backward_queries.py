@@ -44,7 +44,7 @@ def add_key_tile(
     return tl.dot(grad_scores.to(k.dtype), k, grad_q, input_precision="ieee")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "queries", "keys"])
 def queries_kernel(
     q_ptr,
     k_ptr,
