@@ -13,6 +13,10 @@ from kernels.masks import causal_mask
 from kernels.problem import Problem
 
 
+MOST_SCORES = 2**26
+"""Scores that are copied to float32 at a time: a quarter of a gigabyte."""
+
+
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     output, log_sum_exp, _ = forward_keeping(q, k, v, scale, causal)
     return output, log_sum_exp
@@ -30,8 +34,10 @@ def forward_keeping(
     if causal:
         # A row that may see nothing gives 0, not the NaN of an empty softmax.
         probabilities = probabilities.nan_to_num(0.0)
-    # Head by head, so that the float32 copy of the scores stays small.
-    log_sum_exp = torch.stack([s.float().logsumexp(-1) for s in scores.flatten(0, 1)])
+    # A few heads at a time, so that the float32 copy of the scores stays small.
+    heads_at_once = max(1, MOST_SCORES // scores[0, 0].numel())
+    parts = scores.flatten(0, 1).split(heads_at_once)
+    log_sum_exp = torch.cat([part.float().logsumexp(-1) for part in parts])
     output = probabilities @ for_each_head(v, group)
     return output, log_sum_exp.view(scores.shape[:3]), probabilities
 
