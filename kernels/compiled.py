@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -20,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from kernels import tile_sizes
 from kernels.implementation import Saved
 from kernels.problem import Problem
 from kernels.registry import IMPLEMENTATIONS, load
 from kernels.tile_sizes import Tiles
+from kernels.triton_mode import environment_that_compiles
 
 SHARED_BYTES = {"sm_80": 166_912, "sm_86": 101_376, "sm_90": 232_448, "sm_100": 232_448}
 """Shared memory that one program may have; CUDA C++ Programming Guide, table of technical specifications."""
@@ -36,13 +37,15 @@ START = "import triton; from kernels.compiled import work; work()"
 
 @dataclass(frozen=True)
 class Request:
-    """One launch to compile: `what` is "forward", "backward", "rows" or "columns".
+    """One launch to compile.
 
+    `what` is "forward", "backward", "backward+lse" (with a gradient of the log-sum-exp too), or of
+    "recompute" the name of what is rebuilt: "rows", "columns", "product", "gradient_rows".
     `row` names the row of the tables, "any" or an architecture; None takes what a launch there would.
     `tiles` is tried in place of every row.
     """
 
-    implementation: str  # not looked at for rows and columns
+    implementation: str  # a name of the registry, or "recompute"
     problem: Problem
     architecture: str = "sm_90"
     what: str = "forward"
@@ -85,14 +88,13 @@ def compile_for(requests: Sequence[Request]) -> list[list[Compiled] | str]:
     Raises:
         RuntimeError: the worker process ended early; its last line says why.
     """
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-c", START],
         input=json.dumps([asdict(request) for request in requests]),
         capture_output=True,
         text=True,
         check=False,
-        env=environment,
+        env=environment_that_compiles(),
         cwd=Path(__file__).parents[1],
     )
     if done.returncode:
@@ -164,11 +166,8 @@ def launch(request: Request) -> None:
     q = torch.empty(problem.batch, problem.heads, problem.queries, problem.head_dim, dtype=dtype)
     k = torch.empty(problem.batch, kv_heads, problem.keys, problem.head_dim, dtype=dtype)
     log_sum_exp, scale = torch.empty(q.shape[:3]), problem.head_dim**-0.5
-    if request.what in ("rows", "columns"):
-        from kernels.recompute import in_triton
-
-        index = torch.arange(20)
-        getattr(in_triton, request.what)(q, k, log_sum_exp, index, scale, problem.causal)
+    if request.implementation == "recompute":
+        rebuild(request.what, q, k, log_sum_exp, scale, problem.causal)
         return
     chosen = load(request.implementation)
     if request.what == "forward":
@@ -177,7 +176,20 @@ def launch(request: Request) -> None:
     assert chosen.backward is not None, f"{chosen.name} has no backward"
     kept = chosen.empty_kept(q, k) if chosen.empty_kept else q.new_empty(0)
     saved = Saved(q, k, k, torch.empty_like(q), log_sum_exp, kept, scale, problem.causal)
-    chosen.backward(saved, torch.empty_like(q), None)
+    grad_log_sum_exp = torch.empty_like(log_sum_exp) if request.what == "backward+lse" else None
+    chosen.backward(saved, torch.empty_like(q), grad_log_sum_exp)
+
+
+def rebuild(what: str, q: Tensor, k: Tensor, lse: Tensor, scale: float, causal: bool) -> None:
+    """Launch one of the kernels that rebuild parts of P and dP."""
+    from kernels.recompute import in_triton
+
+    if what == "product":
+        in_triton.product(lse, q, k, lse, scale, causal)  # weighted: that takes most
+    elif what == "gradient_rows":
+        in_triton.gradient_rows(q, k, torch.arange(20), causal)
+    else:
+        getattr(in_triton, what)(q, k, lse, torch.arange(20), scale, causal)
 
 
 def choose_row(request: Request) -> None:
@@ -186,8 +198,8 @@ def choose_row(request: Request) -> None:
         tile_sizes.architecture = lambda device: request.row or request.architecture
         return
     tile_sizes.architecture = lambda device: "asked"
-    load(request.implementation)
-    tables = importlib.import_module(f"{IMPLEMENTATIONS[request.implementation]}.tile_sizes")
+    package = IMPLEMENTATIONS.get(request.implementation, "kernels.recompute")
+    tables = importlib.import_module(f"{package}.tile_sizes")
     for table in vars(tables).values():
         if isinstance(table, dict):
             table |= {("asked", *key[1:]): request.tiles for key in list(table) if "any" in key}

@@ -1,6 +1,6 @@
 """Compiler or interpreter: Triton decides once per process, when it is imported.
 
-This is the only place that sets TRITON_INTERPRET. `import kernels` calls `prepare()` before anything
+This is the only place that sets or clears TRITON_INTERPRET. `import kernels` calls `prepare()` before anything
 else of ours can import Triton.
 """
 
@@ -22,6 +22,11 @@ def prepare() -> None:
     """Choose the interpreter where there is no GPU and it is not too late; else change nothing."""
     if not torch.cuda.is_available() and "triton" not in sys.modules:
         os.environ["TRITON_INTERPRET"] = "1"
+
+
+def environment_that_compiles() -> dict[str, str]:
+    """This process's environment for another one, in which Triton is to compile."""
+    return {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
 
 
 def reason_against(problem: Problem, device: torch.device) -> str | None:
