@@ -12,7 +12,6 @@ from kernels.implementation import Implementation, Saved
 from kernels.masks import causal_mask
 from kernels.problem import Problem
 
-
 MOST_SCORES = 2**26
 """Scores that are copied to float32 at a time: a quarter of a gigabyte."""
 
