@@ -149,7 +149,8 @@ def launch(
     head_dim = gathered.shape[3]
     difference = tokens - gathered.shape[2]
     few = picked < GATHERED_PER_PROGRAM
-    block_s = BLOCK_STREAMED if head_dim <= 128 else BLOCK_STREAMED // 2
+    wide = head_dim > 128 or streamed.element_size() == 4  # would not fit in the registers
+    block_s = BLOCK_STREAMED // 2 if wide else BLOCK_STREAMED
     grid = (
         triton.cdiv(tokens, block_s) * batch * heads,
         min(triton.cdiv(picked, GATHERED_PER_PROGRAM), 65535),
