@@ -146,7 +146,8 @@ def keys_kernel(
         q_head = head_pointer(q_ptr, q_strides, batch, head)
         grad_output_head = head_pointer(grad_output_ptr, grad_output_strides, batch, head)
         row = (batch * kv_heads * group + head) * queries
-        for visit in range(0, at_edge + at_end):
+        # Hoisted out of this loop, what its masks are made from would fill the registers, and they spill.
+        for visit in tl.range(0, at_edge + at_end, disable_licm=True):
             place = tl.where(visit < at_edge, first + visit * BLOCK_Q, whole_end)
             grads = walk_masked(
                 grads, k, v, q_head, grad_output_head, lse_ptr + row, delta_ptr + row, place,
@@ -183,7 +184,7 @@ def launch_keys(
     """Fill grad_k and grad_v."""
     problem, q, k, v = Problem.of(saved.q, saved.k), saved.q, saved.k, saved.v
     block_d = padded(problem.head_dim)
-    tiles = pick(BACKWARD_KEYS, q.device, q.element_size(), block_d)
+    tiles = pick(BACKWARD_KEYS, q.device, q.element_size(), problem.head_dim)
     kv_heads = k.shape[1]
     keys_kernel[(triton.cdiv(problem.keys, tiles.block_k) * problem.batch * kv_heads,)](
         q,
