@@ -22,10 +22,12 @@ from tests.kernels.conftest import OURS, WITH_BACKWARD
 SAFE_SHARED_BYTES = 101_376
 """What every GPU from compute capability 8.0 has for one program: 99 KB. The rows "any" keep to it."""
 
+REBUILT = ("rows", "columns", "product", "gradient_rows")
 LAUNCHES = (
     [(name, "forward") for name in OURS]
     + [(name, "backward") for name in OURS if name in WITH_BACKWARD]
-    + [("recompute", "rows"), ("recompute", "columns")]
+    + [(name, "backward+lse") for name in OURS if name in WITH_BACKWARD]
+    + [("recompute", what) for what in REBUILT]
 )
 
 pytestmark = [
@@ -36,33 +38,65 @@ pytestmark = [
 ]
 
 
-SAFE = [(64, "float16"), (128, "float16"), (64, "float32")]
-HOPPER = [(64, "bfloat16"), (128, "float16")]
-MORE_FOR_FA2 = [(256, "float16"), (59, "float16"), (128, "float32")]
-"""(head_dim, dtype). bfloat16 differs from float16 in the opcode's suffix only."""
+HALF = [(dim, "float16") for dim in (16, 32, 64, 128, 256, 59)]
+FULL = [(dim, "float32") for dim in (16, 32, 64, 128, 256, 59)]
+"""(head_dim, dtype). bfloat16 differs from float16 in the opcode's suffix only. 59 is no power of two."""
+
+AT_ONCE = 6
+"""Requests of one worker: few enough that no core waits long for the last of them."""
+
+ALLOWED_SPILLS: dict[tuple[str, str, str, int], tuple[int, str]] = {
+    ("fa2", "keys_kernel", "sm_90", 128): (
+        8,
+        "(32, 64, 4, 3) is the fastest measured on an H200; its two sums alone take 128 registers",
+    ),
+    ("fa2", "keys_kernel", "sm_90", 64): (
+        16,
+        "Triton 3.6 only, at a causal mask and a length that is no multiple of 16",
+    ),
+}
+"""(implementation, kernel, architecture, head_dim) of a 16-bit launch -> bytes of a thread, and why."""
 
 
-def ask(architecture: str, row: str | None, sizes, more=(), launches=LAUNCHES) -> list[Request]:
-    """What every launch is asked; a causal mask needs all that a full one needs, and more."""
+OLDER = [("backward", 256), ("backward+lse", 256)]
+"""(launch, head_dim) without wgmma: 64 rows at this width do not fit in the registers (184 to 1768 bytes spill)."""
+
+
+def ask(architecture: str, row: str | None, sizes, launches=LAUNCHES, keys=1000) -> list[Request]:
+    """A causal mask needs all that a full one needs, and more."""
     return [
-        Request(name, Problem(1, 4, 1000, 1000, dim, dtype, True), architecture, what, row)
+        Request(name, Problem(1, 4, keys, keys, dim, dtype, True), architecture, what, row)
         for name, what in launches
-        for dim, dtype in [*sizes, *(more if name == "fa2" else ())]
+        for dim, dtype in sizes
     ]
 
 
+# Another gradient only adds a load: one width each. Slow ones, in float32, come first.
+PLAIN = [launch for launch in LAUNCHES if launch[1] != "backward+lse"]
+WITH_LSE = [launch for launch in LAUNCHES if launch[1] == "backward+lse"]
+FLASH = [launch for launch in PLAIN if launch[0] == "fa2"]
+
 ASKED = {
-    "sm_80": ask("sm_80", "any", SAFE, [(256, "float16")]),
-    "sm_90": ask("sm_90", None, HOPPER, MORE_FOR_FA2),
-    "sm_100": ask("sm_100", None, SAFE[:2], launches=[i for i in LAUNCHES if i[0] == "fa2"]),
+    "sm_80": [
+        *ask("sm_80", "any", FULL, PLAIN),
+        *ask("sm_80", "any", HALF, PLAIN),
+        *ask("sm_80", "any", HALF[:1], WITH_LSE),
+    ],
+    "sm_90": [
+        *ask("sm_90", None, FULL[2:4], FLASH),
+        *ask("sm_90", None, HALF, PLAIN),
+        *ask("sm_90", None, HALF[2:4], FLASH, keys=1024),
+        *ask("sm_90", None, HALF[2:3], WITH_LSE),
+    ],
+    "sm_100": ask("sm_100", None, HALF[2:4], FLASH),
 }
 
 
 @cache
 def compiled(architecture: str) -> dict[Request, list[Compiled] | str]:
-    """All that is asked of an architecture, at once, in as many processes as there are cores."""
-    requests, count = ASKED[architecture], os.cpu_count() or 1
-    shares = [requests[i::count] for i in range(count) if requests[i::count]]
+    """All that is asked of an architecture, at once, in as many processes as there are cores, up to 8."""
+    requests, count = ASKED[architecture], min(os.cpu_count() or 1, 8)
+    shares = [requests[i : i + AT_ONCE] for i in range(0, len(requests), AT_ONCE)]
     with ThreadPoolExecutor(count) as threads:
         answers = threads.map(compile_for, shares)
         pairs = [zip(*pair, strict=True) for pair in zip(shares, answers, strict=True)]
@@ -81,11 +115,20 @@ def of_launch(
         yield request, kernels
 
 
+def allowed_spill(request: Request, kernel: Compiled) -> int:
+    """Bytes of a thread; -1 where none are, so that a spill of no known size is a fault too."""
+    problem = request.problem
+    place = (request.implementation, kernel.kernel, request.architecture, problem.head_dim)
+    if request.row or request.tiles or problem.dtype == "float32" or place not in ALLOWED_SPILLS:
+        return -1
+    return ALLOWED_SPILLS[place][0]
+
+
 def faults(request: Request, kernels: list[Compiled], shared_bytes: int) -> Iterator[str]:
     """What is wrong with any of the kernels, one sentence each."""
     for kernel in kernels:
         where = f"{request}: {kernel.kernel} with {kernel.constants}, {kernel.warps} warps"
-        if kernel.spills:
+        if kernel.spills and kernel.stack_bytes > allowed_spill(request, kernel):
             yield f"{where} spills {kernel.stack_bytes} bytes"
         if kernel.shared_bytes > shared_bytes:
             yield f"{where} wants {kernel.shared_bytes} bytes of shared memory"
@@ -105,23 +148,28 @@ def test_hopper(launch):
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("launch", [i for i in LAUNCHES if i[0] in OURS], ids="-".join)
+@pytest.mark.parametrize("launch", [i for i in LAUNCHES if i[0] != "recompute"], ids="-".join)
 def test_hopper_multiplies_with_wgmma(launch):
     """The older instruction reaches about half of an H100's rate. A whole warpgroup takes 64 rows at least."""
     for request, kernels in of_launch("sm_90", launch):
-        if request.problem.dtype != "float32":
-            assert any(kernel.instructions.get("HGMMA") for kernel in kernels), request
-            older = [kernel for kernel in kernels if kernel.instructions.get("HMMA")]
-            assert not older, f"{request}: " + ", ".join(f"{k.kernel} {k.constants}" for k in older)
+        if request.problem.dtype == "float32" or (request.what, request.problem.head_dim) in OLDER:
+            continue
+        assert any(kernel.instructions.get("HGMMA") for kernel in kernels), request
+        older = [kernel for kernel in kernels if kernel.instructions.get("HMMA")]
+        assert not older, f"{request}: " + ", ".join(f"{k.kernel} {k.constants}" for k in older)
 
 
-@pytest.mark.parametrize("launch", [i for i in LAUNCHES if i[0] == "fa2"], ids="-".join)
+@pytest.mark.parametrize("launch", FLASH, ids="-".join)
 def test_blackwell(launch):
     answers = compiled("sm_100").values()
     if all(isinstance(answer, str) for answer in answers):
         pytest.skip(f"the installed Triton cannot: {next(iter(answers))}")
     found = [f for one in of_launch("sm_100", launch) for f in faults(*one, SHARED_BYTES["sm_100"])]
     assert not found, "\n".join(found)
+
+
+def test_allowed_spills_are_small():
+    assert all(size <= 32 and why for size, why in ALLOWED_SPILLS.values())
 
 
 def test_a_row_that_spills_is_found():
