@@ -22,7 +22,10 @@ class Tiles:
 Table = Mapping[tuple[str, int, int], Tiles]
 """(GPU "sm_90", or "any"; bytes of an element; head_dim padded to a power of two) -> tiles.
 
-A row "sm_90 odd" stands before "sm_90" for a head_dim that does not fill its tile: masks cost registers. The rows "any" are safe on every GPU from compute capability 8.0: they fit in 99 KB of shared memory.
+A row "sm_90 odd" stands before "sm_90", and "any odd" before "any", for a head_dim that does not fill
+its tile: masks cost registers.
+
+The rows "any" are safe on every GPU from compute capability 8.0: they fit in 99 KB of shared memory.
 """
 
 PADDED_HEAD_DIMS = (16, 32, 64, 128, 256)
@@ -31,8 +34,10 @@ PADDED_HEAD_DIMS = (16, 32, 64, 128, 256)
 def pick(table: Table, device: torch.device, element_bytes: int, head_dim: int) -> Tiles:
     """The row for this GPU, or the safe one where this GPU was not tuned."""
     gpu, width = architecture(device), padded(head_dim)
-    odd = table.get((f"{gpu} odd", element_bytes, width)) if head_dim != width else None
-    return odd or table.get((gpu, element_bytes, width)) or table["any", element_bytes, width]
+    rows = [gpu, "any"] if head_dim == width else [f"{gpu} odd", gpu, "any odd", "any"]
+    return next(
+        table[row, element_bytes, width] for row in rows if (row, element_bytes, width) in table
+    )
 
 
 @cache

@@ -59,7 +59,7 @@ ALLOWED_SPILLS: dict[tuple[str, str, str, int], tuple[int, str]] = {
 
 
 OLDER = [("fa2", "backward", 256), ("fa1", "forward", 256), ("fa1", "backward", 256)]
-"""(implementation, launch, head_dim) without wgmma: 64 rows so wide spilled in every pass over keys tried."""
+"""(implementation, launch, head_dim) without wgmma: their tiles have under 64 rows. With 64, fa2 spilled."""
 
 
 def ask(architecture: str, row: str | None, sizes, launches=LAUNCHES, keys=1000) -> list[Request]:
