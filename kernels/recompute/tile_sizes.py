@@ -22,11 +22,13 @@ PRODUCT: Table = {
 }
 
 PROGRAMS_PER_MULTIPROCESSOR = 2
+FEW_TILES = 8
+"""Up to here one program is done sooner than a second kernel that adds the shares up begins."""
 
 
 def query_splits(device: torch.device, programs: int, query_tiles: int) -> int:
     """Into how many shares the queries go, so that key tiles x heads x shares fill the GPU."""
-    if device.type != "cuda":
+    if device.type != "cuda" or query_tiles <= FEW_TILES:
         return 1
     wanted = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(device)
     return max(1, min(-(-wanted // programs), query_tiles))
