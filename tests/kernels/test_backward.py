@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 import torch
 from torch import Tensor
 
 from kernels import Problem, attention, reference
 from kernels.problem import PROBLEMS
-from tests.kernels.conftest import INTERPRETED, WITH_BACKWARD, cases, make_tensors, require
+from tests.kernels.conftest import WITH_BACKWARD, cases, fit_for, make_tensors, require
 from tests.numerics import assert_within_eager_error
 
 pytestmark = pytest.mark.usefixtures("poisoned_empty")
@@ -23,15 +21,6 @@ COARSE = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 
 EPS = torch.finfo(torch.float32).eps
 BACKWARD_CASES = pytest.mark.parametrize(("name", "device", "dtype"), cases(WITH_BACKWARD))
-
-
-def fit_for(problem: Problem, name: str, device: str) -> Problem:
-    """The interpreter takes minutes over many heads: there one group of heads stands for all."""
-    scores = problem.batch * problem.heads * problem.queries * problem.keys
-    if device == "cuda" or name not in INTERPRETED or scores < 50_000 or problem.queries > 1000:
-        return problem
-    kv_heads = 1 if problem.kv_heads else None
-    return dataclasses.replace(problem, batch=1, heads=problem.group, kv_heads=kv_heads)
 
 
 def gradients(name: str, tensors, scale, causal, grad_output, grad_lse=None):

@@ -8,7 +8,7 @@ import torch
 from kernels import Problem, attention, reference
 from kernels.problem import PROBLEMS
 from kernels.registry import IMPLEMENTATIONS, load
-from tests.kernels.conftest import cases, make_tensors
+from tests.kernels.conftest import cases, fit_for, make_tensors
 from tests.numerics import assert_within_eager_error, score_floor
 
 TORCH_EXP = {torch.float32: 2e-5, torch.float16: 1e-4, torch.bfloat16: 1e-4}
@@ -52,7 +52,7 @@ def test_output_and_log_sum_exp(name, problem, device, dtype):
     skip_unsupported(problem, name, device, dtype)
     if device == "cpu" and problem.queries > 1000:
         pytest.skip("float64 on the CPU takes minutes at this size; a GPU runs it.")
-    check(problem, name, device, dtype)
+    check(fit_for(problem, name, device), name, device, dtype)
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.4, 3.0])
