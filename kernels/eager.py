@@ -33,9 +33,9 @@ def forward_keeping(
     if causal:
         # A row that may see nothing gives 0, not the NaN of an empty softmax.
         probabilities = probabilities.nan_to_num(0.0)
-    # A few heads at a time, so that the float32 copy of the scores stays small.
-    heads_at_once = max(1, MOST_SCORES // scores[0, 0].numel())
-    parts = scores.flatten(0, 1).split(heads_at_once)
+    # A few rows at a time, so that the float32 copy of the scores stays small.
+    rows = scores.flatten(0, 2)
+    parts = rows.split(max(1, MOST_SCORES // rows.shape[1]))
     log_sum_exp = torch.cat([part.float().logsumexp(-1) for part in parts])
     output = probabilities @ for_each_head(v, group)
     return output, log_sum_exp.view(scores.shape[:3]), probabilities
