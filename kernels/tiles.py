@@ -1,4 +1,4 @@
-# pyright: reportGeneralTypeIssues=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
 """Device helpers that every kernel shares: tiles in and out, and one step of the online softmax."""
 
 from __future__ import annotations
