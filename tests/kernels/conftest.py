@@ -63,6 +63,15 @@ def interpreter_without_detours() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tensors are small here, and threads that wait for each other are nine times slower on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
 def peer_faults(request: pytest.FixtureRequest) -> None:
     """A test that a peer is known to fail is expected to fail, and says through whose fault."""
     case = getattr(request.node, "callspec", None)
