@@ -144,7 +144,8 @@ def prove(entry: Entry, inputs: Inputs, truth: Truth) -> Work:
     if direction == "forward":
         truth.rows.check(*work())  # pyright: ignore[reportGeneralTypeIssues]
     else:
-        truth.gradients.check(*work())  # pyright: ignore[reportGeneralTypeIssues]
+        stores = chosen.empty_kept is not None
+        truth.gradients.check(*work(), stores=stores)  # pyright: ignore[reportGeneralTypeIssues]
     return work
 
 

@@ -206,6 +206,24 @@ def test_planted_errors_in_gradients_are_found(problem):
                 truth.check(*wrong)
 
 
+def test_the_rounding_of_a_stored_dp_is_no_error():
+    """The first query of a causal mask sees one key: dP - delta is 0, or what storing dP has rounded away."""
+    inputs = make_inputs(Problem(1, 6, 2000, 2000, 64, "bfloat16", causal=True), CPU)
+    truth = proof.SampledGradients.of(inputs)
+    places = truth.query, truth.key, truth.key
+    grads = [torch.zeros_like(t) for t in (inputs.q, inputs.k, inputs.v)]
+    for grad, place, exact in zip(grads, places, truth.truth, strict=True):
+        grad[:, :, place] = exact.bfloat16()
+    delta = (inputs.grad_output[:, :, 0].float() * inputs.v[:, :, 0].float()).sum(-1, keepdim=True)
+    grads[0][:, :, 0] = inputs.scale * (delta.bfloat16() - delta) * inputs.k[:, :, 0].float()
+    truth.check(*grads, stores=True)
+    with pytest.raises(proof.WrongAnswer, match="gradient of q"):
+        truth.check(*grads)
+    grads[0][:, :, 0] *= 4
+    with pytest.raises(proof.WrongAnswer, match="gradient of q"):
+        truth.check(*grads, stores=True)
+
+
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_sampled_truth_is_the_reference(problem, monkeypatch):
     monkeypatch.setattr(proof, "SCORES_AT_ONCE", 1000)  # a few queries at a time
