@@ -241,7 +241,7 @@ def launch_backward(
     q, k, v, output = saved.q, saved.k, saved.v, saved.output
     problem = Problem.of(q, k, saved.causal)
     block_d = padded(problem.head_dim)
-    tiles = pick(BACKWARD, q.device, q.element_size(), block_d)
+    tiles = pick(BACKWARD, q.device, q.element_size(), problem.head_dim)
     grad_q, grad_k, grad_v = (torch.empty_like(t) for t in (q, k, v))
     unfinished = float32_scratch(grad_q)
     log_sum_exp = saved.log_sum_exp.contiguous()

@@ -143,7 +143,7 @@ def launch_forward(
     problem = Problem.of(q, k, causal)
     q, scale_log2e, negate = fold_scale(q, scale)
     block_d = padded(problem.head_dim)
-    tiles = pick(FORWARD, q.device, q.element_size(), block_d)
+    tiles = pick(FORWARD, q.device, q.element_size(), problem.head_dim)
     # Laid out [batch, queries, heads, dim], so that joining the heads again costs no copy.
     output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
