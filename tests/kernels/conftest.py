@@ -110,12 +110,13 @@ def require(
 
 
 def fit_for(problem: Problem, name: str, device: str) -> Problem:
-    """The interpreter takes long over many heads: there one group of heads stands for all."""
+    """The interpreter takes long over many heads: in larger problems one group of heads stands for all."""
     scores = problem.batch * problem.heads * problem.queries * problem.keys
-    if device == "cuda" or name not in INTERPRETED or scores < 50_000 or problem.queries > 1000:
+    if device == "cuda" or name not in INTERPRETED or scores < 24_000 or problem.queries > 1000:
         return problem
-    kv_heads = 1 if problem.kv_heads else None
-    return dataclasses.replace(problem, batch=1, heads=problem.group, kv_heads=kv_heads)
+    if problem.kv_heads:
+        return dataclasses.replace(problem, heads=problem.group, kv_heads=1)
+    return dataclasses.replace(problem, batch=1, heads=1)
 
 
 def cases(names: Iterable[str]) -> list:

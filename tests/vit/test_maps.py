@@ -106,6 +106,7 @@ def test_one_layer_alone_is_that_layer(model, cat):
     assert single.nbytes * 12 == whole.nbytes
 
 
+@pytest.mark.slow
 def test_many_tokens_at_once_or_in_slices_are_the_same(model, cat, monkeypatch):
     whole = model.trace(cat, 224)
     monkeypatch.setattr("vit.model.Mlp.SLICE", 50)

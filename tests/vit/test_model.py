@@ -19,7 +19,8 @@ from vit.model import VisionTransformer
 from vit.trace import Trace
 
 LOG = logging.getLogger(__name__)
-SIZES = [(37, 37), (16, 16), (20, 30)]  # patches: 518 x 518, 224 x 224 and 280 x 420 pixels
+# patches: 518 x 518, 224 x 224 and 280 x 420 pixels
+SIZES = [pytest.param(37, 37, marks=pytest.mark.slow), (16, 16), (20, 30)]
 
 
 @pytest.fixture(scope="module")
