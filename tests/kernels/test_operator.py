@@ -12,6 +12,8 @@ from kernels.operator import attention_operator, backward_operator, compute
 from kernels.registry import load
 from tests.kernels.conftest import OURS, WITH_BACKWARD, cases, make_tensors, require
 
+pytestmark = pytest.mark.slow  # torch's compiler alone takes seconds to import
+
 PROBLEM = Problem(1, 2, 20, 35, 24)
 SHARED = Problem(1, 2, 17, 17, 16, causal=True, kv_heads=1)
 BACKWARD_CASES = pytest.mark.parametrize(
