@@ -245,6 +245,15 @@ def test_nothing_is_wider_than_the_window(visit, width: int) -> None:
     assert block.evaluate("block => block.scrollWidth <= block.clientWidth")
 
 
+def test_a_picture_of_ones_own_leaves_the_choices_in_one_row(visit) -> None:
+    page = visit("side=518")
+    upload(page, png(sample("coffee")))
+    boxes = page.get_by_test_id("stSelectbox")
+    assert boxes.count() == 2
+    size, model = (boxes.nth(i).bounding_box() for i in range(2))
+    assert abs(size["y"] - model["y"]) < 20, "size and model stand side by side"
+
+
 def test_the_time_from_click_to_redrawn_canvas_is_recorded(visit, capsys) -> None:
     page = visit("side=518")
     click_patch(page, 3, 3)  # warm
