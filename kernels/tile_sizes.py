@@ -1,4 +1,4 @@
-"""Tile sizes: plain tables, found by `python -m kernels.bench tune`; nothing is tuned while a user waits."""
+"""Tile sizes: plain tables. `python -m kernels.bench tune` finds rows; nothing is tuned while a user waits."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ its tile: masks cost registers.
 
 The rows "any" are safe on every GPU from compute capability 8.0: they fit in 99 KB of shared memory.
 """
-
-PADDED_HEAD_DIMS = (16, 32, 64, 128, 256)
 
 
 def pick(table: Table, device: torch.device, element_bytes: int, head_dim: int) -> Tiles:

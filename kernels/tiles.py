@@ -46,17 +46,6 @@ def load_whole_rows(start, offsets, WIDTH: tl.constexpr, BLOCK_WIDTH: tl.constex
 
 
 @triton.jit
-def load_rows(
-    start, offsets, rows, WIDTH: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_WIDTH: tl.constexpr
-):
-    """The same where only `rows` rows are left: zero beyond them."""
-    mask = tl.arange(0, BLOCK_ROWS)[:, None] < rows
-    if WIDTH != BLOCK_WIDTH:
-        mask &= tl.arange(0, BLOCK_WIDTH)[None, :] < WIDTH
-    return tl.load(start + offsets, mask=mask, other=0.0)
-
-
-@triton.jit
 def tile_offsets(strides, BLOCK_ROWS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, WIDE: tl.constexpr):
     """Where the elements of a tile lie, counted from its first; WIDE where that can pass 2^31."""
     row = tl.arange(0, BLOCK_ROWS)[:, None]
