@@ -245,6 +245,15 @@ def test_nothing_is_wider_than_the_window(visit, width: int) -> None:
     assert block.evaluate("block => block.scrollWidth <= block.clientWidth")
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_picture_of_ones_own_fits_into_the_row_of_pictures(visit, width: int) -> None:
+    page = visit("side=224", width=width)
+    upload(page, png(sample("coffee")))
+    thumbnails = page.locator("button[data-picture]")
+    assert thumbnails.count() == 5
+    assert len({thumbnails.nth(i).bounding_box()["y"] for i in range(5)}) == 1
+
+
 def test_a_picture_of_ones_own_leaves_the_choices_in_one_row(visit) -> None:
     page = visit("side=518")
     upload(page, png(sample("coffee")))
