@@ -1,0 +1,1 @@
+"""What a kernel moves through memory: by formula, counted at its loads and stores, measured by the GPU."""
