@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor
 
+from kernels import cache_folder as folders
 from vit.weights.errors import WeightsError
 from vit.weights.tensors import TensorFile
 
@@ -25,27 +24,12 @@ def cache_folder() -> Path:
     Raises:
         WeightsError: FLASHLENS_CACHE is not set and this user has no home folder.
     """
-    chosen = os.environ.get("FLASHLENS_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
     try:
-        return system_folder() / "flashlens"
+        return folders.cache_folder()
     except RuntimeError:  # a user without a home folder, as in some containers
         raise WeightsError(
             "There is no home folder to keep the weights in; set FLASHLENS_CACHE to a folder."
         ) from None
-
-
-def system_folder() -> Path:
-    """The folder for caches of this user on this system."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return Path(local) if local else Path.home() / "AppData" / "Local"
-    # The XDG specification: a relative path is invalid and must be ignored.
-    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return chosen if chosen.is_absolute() else Path.home() / ".cache"
 
 
 def read_kept(path: Path, source_sha256: str) -> dict[str, Tensor] | None:
