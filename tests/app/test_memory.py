@@ -50,7 +50,7 @@ def test_free_memory_is_told() -> None:
 
 
 def test_a_container_has_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.memory.free_in_container", lambda: 12345)
+    monkeypatch.setattr("kernels.memory.free_in_container", lambda: 12345)
     assert available_bytes(torch.device("cpu")) == 12345
 
 
