@@ -15,6 +15,9 @@ from kernels.problem import Problem
 from kernels.triton_mode import reason_against_gpu
 
 NARROWEST, WIDEST = 16, 256
+MASK_BLOCK = 128
+"""Queries and keys of one block of torch's mask, as torch cuts it unless told otherwise."""
+
 PROBLEMS_KEPT = 1024
 """Compiled kernels that one process may hold, one for each shape; torch's own limit of 8 is soon met."""
 
@@ -22,7 +25,9 @@ PROBLEMS_KEPT = 1024
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """The first call for a shape compiles for seconds; shared heads are read in place."""
     blocks = causal_blocks(q.shape[2], k.shape[2], q.device) if causal else None
-    return compiled()(q, k, v, blocks, scale, q.shape[1] != k.shape[1])
+    group = q.shape[1] // k.shape[1]
+    packed = group > 1 and group * q.shape[2] > MASK_BLOCK
+    return compiled()(q, k, v, blocks, scale, group > 1, packed)
 
 
 @cache
@@ -31,11 +36,16 @@ def compiled() -> Callable[..., Any]:
     from torch._dynamo import config as settings
     from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
-    def attend(q, k, v, blocks, scale, grouped):
-        asked = AuxRequest(lse=True)
+    def attend(q, k, v, blocks, scale, grouped, packed):
+        asked, options = AuxRequest(lse=True), {}
+        if packed:
+            # Of few queries torch packs those of a group into one tile, and finds no kernel where that
+            # is longer than a block of the mask. Its kernel for many queries takes any.
+            options["FORCE_USE_FLEX_ATTENTION"] = True
         output, found = flex_attention(
-            q, k, v, block_mask=blocks, scale=scale, enable_gqa=grouped, return_aux=asked
-        )
+            q, k, v, block_mask=blocks, scale=scale, enable_gqa=grouped, return_aux=asked,
+            kernel_options=options,
+        )  # fmt: skip
         return output, found.lse
 
     settings.recompile_limit = max(settings.recompile_limit, PROBLEMS_KEPT)
@@ -57,7 +67,9 @@ def causal_blocks(queries: int, keys: int, device: torch.device):
     def visible(batch, head, query, key):
         return key <= query + shift
 
-    return create_block_mask(visible, None, None, queries, keys, device=device)
+    return create_block_mask(
+        visible, None, None, queries, keys, device=device, BLOCK_SIZE=MASK_BLOCK
+    )
 
 
 def supports(problem: Problem, device: torch.device) -> str | None:

@@ -324,3 +324,16 @@ def test_gradients_that_torch_derives(name, causal, with_lse):
     truth = reference.gradients(*tensors, 64**-0.5, causal, *grads)
     for what, g, e, t in zip("qkv", gradients(name), gradients("eager"), truth, strict=True):
         assert_within_eager_error(g, e, t, f"gradient of {what}")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "full"])
+@pytest.mark.parametrize(("queries", "kv_heads"), [(17, 1), (100, 4), (127, 1)])
+def test_flex_takes_few_queries_of_shared_heads(queries, kv_heads, causal):
+    """Fewer than 128 queries, of eight heads or of two, that together pass torch's block of 128."""
+    problem = Problem(1, 8, queries, 130, 64, "float16", causal, kv_heads)
+    tensors = make_tensors(problem, "cuda", torch.float16)
+    output, _ = attention(*tensors, causal=causal, implementation="flex")
+    eager, _ = attention(*tensors, causal=causal, implementation="eager")
+    truth, _ = reference.attention(*tensors, 64**-0.5, causal)
+    assert_within_eager_error(output, eager, truth, "output")
