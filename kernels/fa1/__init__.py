@@ -33,21 +33,10 @@ def supports(problem: Problem, device: torch.device) -> str | None:
     return reason_against(problem, device)
 
 
-def supports_backward(problem: Problem, device: torch.device) -> str | None:
-    """On an H200 with Triton 3.6 it read out of bounds at widths 40 and 59 in 16 bits, where registers spill."""
-    if device.type == "cuda" and problem.dtype != "float32" and problem.head_dim % 16:
-        return (
-            f"fa1's backward pass is not safe on a GPU in {problem.dtype} at head_dim {problem.head_dim}; "
-            "choose fa2, or a multiple of 16."
-        )
-    return None
-
-
 IMPLEMENTATION = Implementation(
     name="fa1",
     summary="FlashAttention-1 in Triton; one program a head, and the output so far goes through HBM.",
     forward=forward,
     supports=supports,
     backward=backward,
-    supports_backward=supports_backward,
 )
