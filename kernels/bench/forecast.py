@@ -80,6 +80,13 @@ class Sizes:
         return self.queries + 2 * self.keys
 
     @property
+    def cpu_tile(self) -> int:
+        """What a thread of torch's CPU kernel works in: a wide tile of scores, up to 256 x 512."""
+        p = self.problem
+        tile_queries = 256 if p.queries >= 768 else 64 if p.queries >= 192 else 32
+        return 4 * min(tile_queries, p.queries) * (min(512, p.keys) + p.head_dim + 2)
+
+    @property
     def scratch(self) -> int:
         """A wide copy of what is like q, where q itself is not wide."""
         return 0 if self.number == 4 else self.rows * self.problem.head_dim * 4
@@ -136,15 +143,16 @@ def fa2_backward(s: Sizes) -> int:
 
 
 def cpu_flash_forward(s: Sizes) -> int:
-    """Shared heads are copied."""
-    return s.result + 2 * s.copied_keys
+    """Shared heads are copied; each thread has its tile."""
+    return s.result + 2 * s.copied_keys + torch.get_num_threads() * s.cpu_tile
 
 
 def cpu_flash_backward(s: Sizes) -> int:
-    """Gradients for each query head, before those of shared heads are summed; delta."""
+    """Gradients for each query head, before those of shared heads are summed; dO copied; delta."""
     for_each_head = s.queries + 2 * s.keys_for_each_head
     shared = 2 * s.copied_keys + 2 * s.keys if s.problem.group > 1 else 0
-    return for_each_head + shared + s.vector
+    tiles = torch.get_num_threads() * 2 * s.cpu_tile  # of P and of dP
+    return for_each_head + shared + s.queries + s.vector + tiles
 
 
 def peer_backward(s: Sizes) -> int:
