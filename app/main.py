@@ -14,15 +14,16 @@ ROOT = str(Path(__file__).resolve().parent.parent)
 if ROOT not in sys.path:  # Streamlit puts this file's folder there, not the repository
     sys.path.insert(0, ROOT)
 
+from app.controls.cost import cost_panel  # noqa: E402
 from app.guard import guarded  # noqa: E402
 from app.pages import PAGES  # noqa: E402
 from app.text import en  # noqa: E402
-from app.theme import CSS  # noqa: E402
+from app.theme import CSS, FRAME, PAGE, SIDE  # noqa: E402
 
 
 @guarded
 def frame() -> None:
-    """Pages as words on top, the chosen one below."""
+    """Pages as words on top, the chosen one below, and beside it what it costs."""
     st.set_page_config(page_title=en.FRAME["title"], layout="wide")
     st.html(CSS)
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -32,7 +33,15 @@ def frame() -> None:
         st.Page(guarded(view.draw), title=view.title, url_path=view.path, default=view is PAGES[0])
         for view in PAGES
     ]
-    st.navigation(pages, position="top").run()
+    chosen = st.navigation(pages, position="top")
+    with st.container(key=FRAME):
+        # The page stands first for whoever reads or scrolls; a wide screen shows the panel left of
+        # it. The panel is drawn first all the same: a large picture would keep it waiting.
+        page, side = st.container(key=PAGE), st.container(key=SIDE)
+        with side:
+            cost_panel()
+        with page:
+            chosen.run()
 
 
 frame()

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
+
 import streamlit as st
 
-from app.state import State, from_url, to_url
+from app.state import NAMES, State, from_url, to_url
 from app.text import en
 
-NOTICES = "notices"
+NOTICES, KEPT, OWNER = "notices", "kept state", "owner"
 
 
 def state() -> State:
-    """What the address says; what it says wrongly is told once."""
-    found, dropped = from_url(st.query_params.to_dict())
+    """What the address says; what it says wrongly is told once.
+
+    A change of page empties the address; then it is what this visitor last had on the screen.
+    """
+    params = st.query_params.to_dict()
+    kept = st.session_state.get(KEPT)
+    if kept is not None and not NAMES & params.keys():
+        return kept
+    found, dropped = from_url(params)
     for name in dropped:
         tell(en.FRAME["bad_link"].format(name=name))
     if dropped:
@@ -22,9 +31,15 @@ def state() -> State:
 
 def write(state: State) -> None:
     """Put the state into the address, if it is not there yet (each change is a step of "back")."""
+    st.session_state[KEPT] = state
     params = to_url(state)
     if st.query_params.to_dict() != params:
         st.query_params.from_dict(params)
+
+
+def owner() -> str:
+    """A random name for this visitor, so that measurements find their way back."""
+    return st.session_state.setdefault(OWNER, secrets.token_urlsafe(12))
 
 
 def tell(sentence: str) -> None:

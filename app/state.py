@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from app.components.patch_canvas.selection import Direction, Scale, Selection
 from app.memory import SIDES
+from kernels.registry import IMPLEMENTATIONS
 from vit.config import PRESETS
 from vit.grid import PatchGrid
 from vit.trace import Query
@@ -38,6 +39,10 @@ class State:
     pin: Query | None = None
     scale: Scale = "shared"
     opacity: float = 0.7  # two decimals
+    compare: tuple[str, ...] | None = None  # implementations, two or more; None: by machine
+
+
+NAMES = frozenset(field.name for field in fields(State))
 
 
 def from_url(params: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
@@ -89,6 +94,7 @@ def readers(model: str) -> dict[str, Callable[[str], Any]]:
         "pin": lambda text: read_query(text, config.prefix),
         "scale": lambda text: one_of(text, {name: name for name in get_args(Scale)}),
         "opacity": lambda text: float(text) if FRACTION.fullmatch(text) else None,
+        "compare": read_names,
     }
 
 
@@ -106,6 +112,13 @@ def read_query(text: str, prefix: tuple[str, ...]) -> Query | None:
     if match := PATCH.fullmatch(text):
         return int(match[1]), int(match[2])
     return text.replace("-", " ") if text in {name.replace(" ", "-") for name in prefix} else None
+
+
+def read_names(text: str) -> tuple[str, ...] | None:
+    """Two or more implementations, each once, written naive,fa2."""
+    names = tuple(text.split(","))
+    known = len(names) >= 2 and len(set(names)) == len(names) and set(names) <= {*IMPLEMENTATIONS}
+    return names if known else None
 
 
 def fitted(state: State, grid: PatchGrid) -> tuple[State, tuple[str, ...]]:

@@ -20,7 +20,7 @@ from vit.image import MAX_FILE_BYTES, load_image
 
 FOLDER = Path(__file__).parent
 STRIP, TURN, CAMERA, CAMERA_WANTED = "pictures", "upload turn", "camera", "camera wanted"
-UPLOAD_WIDTH_PX = 160
+UPLOAD_WIDTH_PX = 130
 KINDS = ["jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif"]
 
 _strip = component(
