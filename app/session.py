@@ -30,10 +30,14 @@ def state() -> State:
 
 
 def write(state: State) -> None:
-    """Put the state into the address, if it is not there yet (each change is a step of "back")."""
+    """Put the state into the address, if it is not there yet (each change is a step of "back").
+
+    A page's own parameters stay.
+    """
     st.session_state[KEPT] = state
-    params = to_url(state)
-    if st.query_params.to_dict() != params:
+    now = st.query_params.to_dict()
+    params = {name: value for name, value in now.items() if name not in NAMES} | to_url(state)
+    if now != params:
         st.query_params.from_dict(params)
 
 
