@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,11 +33,30 @@ The rows "any" are safe on every GPU from compute capability 8.0: they fit in 99
 
 def pick(table: Table, device: torch.device, element_bytes: int, head_dim: int) -> Tiles:
     """The row for this GPU, or the safe one where this GPU was not tuned."""
-    gpu, width = architecture(device), padded(head_dim)
+    return row_for(table, PLAYED.get() or architecture(device), element_bytes, head_dim)
+
+
+def row_for(table: Table, gpu: str, element_bytes: int, head_dim: int) -> Tiles:
+    """The row that a GPU of this architecture takes, "sm_90"; "any" for one that was not tuned."""
+    width = padded(head_dim)
     rows = [gpu, "any"] if head_dim == width else [f"{gpu} odd", gpu, "any odd", "any"]
     return next(
         table[row, element_bytes, width] for row in rows if (row, element_bytes, width) in table
     )
+
+
+PLAYED: ContextVar[str | None] = ContextVar("PLAYED", default=None)
+"""Whose rows `pick` takes instead of the device's own, in this thread."""
+
+
+@contextmanager
+def as_if_on(gpu: str | None) -> Iterator[None]:
+    """Launches inside take the rows of this architecture, whatever they run on; None changes nothing."""
+    before = PLAYED.set(gpu)
+    try:
+        yield
+    finally:
+        PLAYED.reset(before)
 
 
 @cache

@@ -1,1 +1,15 @@
 """What a kernel moves through memory: by formula, counted at its loads and stores, measured by the GPU."""
+
+from kernels.traffic.formula import compulsory, formula, law, stores_matrix
+from kernels.traffic.ledger import DIRECTIONS, KernelTraffic, Traffic, TrafficError
+
+__all__ = [
+    "DIRECTIONS",
+    "KernelTraffic",
+    "Traffic",
+    "TrafficError",
+    "compulsory",
+    "formula",
+    "law",
+    "stores_matrix",
+]
