@@ -62,7 +62,7 @@ class Calibration:
     """A copy whose bytes are known: 1 GiB, or an eighth of what is free on a small GPU."""
 
     def __init__(self, device: torch.device) -> None:
-        free, l2 = GIB, 2**20
+        free, l2 = GIB, 4 * BLOCK
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             l2 = torch.cuda.get_device_properties(device).L2_cache_size
