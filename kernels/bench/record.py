@@ -55,8 +55,9 @@ def cpu_name() -> str:
 
 
 def driver() -> str:
-    """NVIDIA's driver, as its own tool names it."""
-    return output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    """NVIDIA's driver, as its own tool names it: once for each GPU, and it is the same for all."""
+    named = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+    return named.partition("\n")[0]
 
 
 def commit() -> str:
@@ -68,7 +69,7 @@ def commit() -> str:
 
 
 def output_of(*command: str) -> str:
-    """What a program prints first, or nothing where it is not there or fails."""
+    """What a program prints, or nothing where it is not there or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:

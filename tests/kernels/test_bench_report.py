@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.bench import report
+from kernels.bench import record, report
 from kernels.bench.record import RESULTS, BenchError, append
 
 PAGE = f"# Title\n{report.BEGIN}\nold\n{report.END}\nafter\n"
@@ -18,6 +18,18 @@ KERNEL = {
     "timed_by": "graph", "tflops": 25.7, "peak_mb": 0.31, "failed": "", "machine": "GPU",
     "driver": "1", "torch": "2", "triton": "3", "commit": "abc", "date": "2026-01-01",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 2])
+def test_the_driver_is_one_whatever_the_number_of_gpus(gpus, monkeypatch):
+    monkeypatch.setattr(record, "output_of", lambda *command: "\n".join(["580.1"] * gpus))
+    assert record.driver() == ("580.1" if gpus else "")
+
+
+def test_no_recorded_cell_holds_two_lines():
+    for path in RESULTS.glob("*.csv"):
+        for row in csv.DictReader(path.open(newline="")):
+            assert not any("\n" in cell for cell in row.values()), path
 
 
 def test_the_page_is_up_to_date():
