@@ -16,6 +16,8 @@ class Line:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._tickets: list[object] = []
+        self._at_work = 0
+        self._stirred = 0
 
     @contextmanager
     def turn(self, waiting: Callable[[int], None] = lambda ahead: None) -> Iterator[None]:
@@ -32,11 +34,30 @@ class Line:
                 waiting(ahead)
                 with self._changed:
                     self._changed.wait_for(lambda: self._tickets[0] is ticket, timeout=POLL_S)
-            yield
+            with self.beside():
+                yield
         finally:
             with self._changed:
                 self._tickets.remove(ticket)
                 self._changed.notify_all()
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Work that does not wait for a turn; it is seen in `stirred` all the same."""
+        with self._changed:
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._at_work -= 1
+                self._stirred += 1
+
+    def stirred(self) -> int:
+        """A number that differs between two calls whenever work went on at any time between them."""
+        with self._changed:
+            self._stirred += self._at_work
+            return self._stirred
 
     def _ahead(self, ticket: object) -> int:
         with self._changed:

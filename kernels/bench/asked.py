@@ -100,3 +100,13 @@ def refuse(reading: Reading, wants: Sequence[str], sentence: str) -> Reading:
     """The same, with this sentence for each of these that has no answer yet."""
     reasons = {want: sentence for want in wants if not answered(reading, want)}
     return replace(reading, refused={**reading.refused, **reasons})
+
+
+def merged(new: Reading, old: Reading | None) -> Reading:
+    """The new reading, and from the old one what the new one was not asked."""
+    if old is None:
+        return new
+    for want in WANTS:
+        if not answered(new, want) and has(old, want):
+            new = replace(new, **{name: getattr(old, name) for name in FILLS[want]})
+    return new
