@@ -15,6 +15,7 @@ import streamlit as st
 import torch
 
 from app import samples
+from app.jobs import Jobs
 from app.line import Line
 from app.memory import Forecast, available_bytes, forecast, in_words
 from app.state import State
@@ -22,7 +23,7 @@ from app.store import ByteStore
 from app.text import en
 from app.trouble import TooLarge, Trouble, is_out_of_memory, release_memory
 from app.uploads import Uploads, is_upload, receive_in_memory
-from kernels import choose, self_test
+from kernels import Problem, choose, self_test
 from kernels.selftest import SelfTest
 from vit.config import PRESETS
 from vit.image import MAX_FILE_BYTES, Photo, load_image
@@ -53,6 +54,7 @@ class Shared:
     def __init__(self) -> None:
         free = available_bytes(device())
         self.line = Line()
+        self.jobs = Jobs(self.line.stirred)
         self.models: dict[str, VisionTransformer] = {}
         self.tested: SelfTest | None = None
         self.uploads = Uploads()
@@ -177,6 +179,15 @@ def number_bytes() -> int:
     return 2 if device().type == "cuda" else 4
 
 
+def problem(state: State) -> Problem:
+    """One layer's attention of the picture on the screen, as the model sets it on this device."""
+    config = PRESETS[state.model]
+    grid = photo(state.picture, state.square).grid(state.side, config.patch)
+    tokens = len(config.prefix) + grid.patches
+    dtype = {2: "float16", 4: "float32"}[number_bytes()]
+    return Problem(1, config.heads, tokens, tokens, config.head_dim, dtype)
+
+
 def trace(state: State, tell: Tell) -> Trace:
     """The picture's way through the model; kept, so that a click does not run the model again.
 
@@ -255,9 +266,8 @@ def evidence(traced: Trace, layer: int, query: Query) -> Proof:
 
 def alone_on_gpu(work: Callable[[], T]) -> T:
     """One visitor at a time on a GPU; on a CPU a click need not wait for others' pictures."""
-    if device().type != "cuda":
-        return work()
-    with shared().line.turn():
+    line = shared().line
+    with line.turn() if device().type == "cuda" else line.beside():
         return work()
 
 
