@@ -18,14 +18,14 @@ from app.controls.cost import cost_panel  # noqa: E402
 from app.guard import guarded  # noqa: E402
 from app.pages import PAGES  # noqa: E402
 from app.text import en  # noqa: E402
-from app.theme import CSS, FRAME, PAGE, SIDE  # noqa: E402
+from app.theme import COST_CSS, CSS, FRAME, FRAME_CSS, PAGE, SIDE  # noqa: E402
 
 
 @guarded
 def frame() -> None:
     """Pages as words on top, the chosen one below, and beside it what it costs."""
     st.set_page_config(page_title=en.FRAME["title"], layout="wide")
-    st.html(CSS)
+    st.html(CSS + FRAME_CSS + COST_CSS)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.title(en.FRAME["title"], anchor=False, width="content")
         st.caption(en.FRAME["lead"], width="content")

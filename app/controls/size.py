@@ -29,7 +29,7 @@ def size_choice(state: State, shown: Photo) -> None:
         key=SIZE,
         on_change=change_size,
         help=en.SIZE["help"].format(layers=config.layers, heads=config.heads),
-        width=410,
+        width=395,
     )
 
 
@@ -55,7 +55,7 @@ def model_choice(state: State) -> None:
         format_func=lambda name: en.MODEL.get(str(name), str(name)),
         key=MODEL,
         on_change=change_model,
-        width=150,
+        width=165,
     )
 
 
