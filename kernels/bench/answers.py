@@ -18,11 +18,11 @@ from kernels.bench import timing
 from kernels.bench.allowed import Refused, Terms, must_end_soon, must_run, release, size_of
 from kernels.bench.contestants import WORKS, Inputs, make_inputs
 from kernels.bench.forecast import needed_bytes
-from kernels.bench.peak import NoPeak, allow_no_more_than, measured_peak
+from kernels.bench.peak import NoPeak, measured_peak
 from kernels.bench.proof import Truth, WrongAnswer, small_like
 from kernels.bench.reading import Reading
 from kernels.implementation import Implementation
-from kernels.memory import available_bytes, in_words
+from kernels.memory import in_words
 from kernels.problem import Problem
 from kernels.traffic.ledger import Direction, TrafficError
 
@@ -44,8 +44,6 @@ Answer = Fields | str
 def ask(want: str, reading: Reading, terms: Terms) -> Answer:
     """One question. Nothing that a failed call had taken is held when it returns."""
     try:
-        if terms.device.type == "cpu":
-            allow_no_more_than(available_bytes(terms.device))
         return ANSWERS[want](reading, terms)
     except (Refused, NoPeak, WrongAnswer, TrafficError) as reason:
         said = str(reason)

@@ -27,10 +27,11 @@ import torch._functorch.config
 from kernels.bench.allowed import Terms
 from kernels.bench.answers import Answer, ask, said_of, traffic_of
 from kernels.bench.asked import Asked, answered, refuse
-from kernels.bench.peak import be_first_to_go
+from kernels.bench.peak import allow_no_more_than, be_first_to_go
 from kernels.bench.process_tree import kill_tree
 from kernels.bench.record import BenchError, machine
 from kernels.bench.run_kernels import stop_if_lost
+from kernels.memory import available_bytes
 
 Tell = Callable[[dict[str, Any]], None]
 LATER = "counted", "hbm", "energy"
@@ -38,10 +39,12 @@ LATER = "counted", "hbm", "energy"
 
 
 class Session:
-    """One request, step by step. `tell` gets each message."""
+    """One request, step by step. `tell` gets each message; `limited` holds this process to what memory is free."""
 
-    def __init__(self, asked: Asked, device: torch.device, tell: Tell) -> None:
-        self.asked, self.tell = asked, tell
+    def __init__(
+        self, asked: Asked, device: torch.device, tell: Tell, limited: bool = False
+    ) -> None:
+        self.asked, self.tell, self.limited = asked, tell, limited
         self.terms = Terms(device, asked.rounds, asked.try_anyway)
         self.readings = [replace(one, **who_and_when()) for one in asked.readings]
 
@@ -70,6 +73,8 @@ class Session:
         """One entry's answer."""
         self.tell({"begin": index, "what": want, "together": [index]})
         reading = self.readings[index]
+        if self.limited:
+            allow_no_more_than(available_bytes(torch.device("cpu")))
         found = ask(want, reading, self.terms)
         self.put(index, want, found)
         if isinstance(found, str):
@@ -172,7 +177,8 @@ def main() -> int:
     stream = torch.cuda.Stream() if device.type == "cuda" else None
     try:
         with torch.cuda.stream(stream):  # None changes nothing
-            Session(asked, device, tell).run()
+            # A GPU's driver reserves more addresses than there is memory, so there it has no limit.
+            Session(asked, device, tell, limited=device.type == "cpu").run()
     except BenchError as fault:
         print(fault, file=sys.stderr)
         return 2
