@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.text import en
-from app.views import heads
+from app.text import speed as speed_words
+from app.views import heads, speed
 
 
 @dataclass(frozen=True)
@@ -20,4 +21,5 @@ class View:
 
 PAGES = [
     View(en.FRAME["heads"], "heads", heads.page),
+    View(speed_words.PAGE["title"], "speed", speed.page),
 ]

@@ -84,7 +84,7 @@ def sweep_choice(sweep: Sweep) -> None:
                 select(name, VALUES[name], now, in_words(name), label=label, width=width)
         select("dtype", DTYPES, sweep.dtype, width=120)
         select("direction", DIRECTIONS, sweep.direction, lambda name: SWEEP[name], width=180)
-    with st.container(horizontal=True, vertical_alignment="center", key="sweep-who"):
+    with st.container(horizontal=True, vertical_alignment="bottom", key="sweep-who"):
         who(sweep)
         toggle("causal", sweep.causal)
         if on_gpu():
@@ -93,17 +93,18 @@ def sweep_choice(sweep: Sweep) -> None:
 
 
 def who(sweep: Sweep) -> None:
-    """The implementations, all of them; those that cannot run here say so."""
+    """The implementations that can run here, and those that a link asks for."""
     missing = not_here(sweep)
     st.session_state[key("implementations")] = list(sweep.implementations)
-    st.multiselect(
+    st.pills(
         SWEEP["implementations"],
-        list(IMPLEMENTATIONS),
+        [name for name in IMPLEMENTATIONS if name not in missing or name in sweep.implementations],
+        selection_mode="multi",
         format_func=lambda name: SWEEP["not_here"].format(name=name) if name in missing else name,
         key=key("implementations"),
         on_change=change,
         args=("implementations",),
-        width=560,
+        width="content",
     )
 
 

@@ -85,6 +85,7 @@ def time_chart(series: Series) -> go.Figure:
             over=series.over,
             xs=series.xs,
             units=units.TIME_US,
+            empty=(0, 5),
             lines=lines,
             marks=marks(series, lines, "time"),
             powers=powers_of(series),
@@ -111,6 +112,7 @@ def rate_chart(series: Series) -> go.Figure:
             over=series.over,
             xs=series.xs,
             units=units.RATE,
+            empty=(9, 13),
             lines=lines,
             marks=marks(series, lines, "time"),
         )
@@ -138,6 +140,7 @@ def memory_chart(series: Series) -> go.Figure:
             over=series.over,
             xs=series.xs,
             units=units.BYTES,
+            empty=(5, 9),
             lines=lines,
             marks=marks(series, lines, "memory"),
             powers=powers_of(series),
@@ -145,30 +148,32 @@ def memory_chart(series: Series) -> go.Figure:
     )
 
 
-def traffic_chart(series: Series, formulas: Formulas, gpu: bool) -> go.Figure:
-    """Bytes read and written: by formula, counted, and in HBM where it was measured."""
+def traffic_chart(series: Series, formulas: Formulas, hbm: bool) -> go.Figure:
+    """Bytes read and written: by formula, counted, and in HBM where `hbm` says that it is asked."""
     lines = []
     for name in series.names():
         own = series.of(name)
-        formula = [
-            formula_point(series, reading, formulas)
-            for reading in own
-            if (reading.problem, name, reading.direction) in formulas
-        ]
-        lines.append(Line(name, CHART["formula"], tuple(formula), "thin"))
-        for field, source, style in traffic_sources(series.source):
-            found = [bytes_point(series, reading, field, source) for reading in own]
-            lines.append(Line(name, source, tuple(p for p in found if p is not None), style))
-    shown = tuple(line for line in lines if line.points)
+        keys = [(r.problem, name, r.direction) for r in own]
+        if any(key in formulas for key in keys):
+            formula = [formula_point(series, reading, formulas) for reading in own]
+            lines.append(Line(name, CHART["formula"], present(formula), "thin"))
+            counted = [bytes_point(series, r, "counted", CHART["counted"]) for r in own]
+            lines.append(Line(name, CHART["counted"], present(counted), "open"))
+        for cache, style in (("cold", "full"), ("warm", "dotted")):
+            source = CHART[cache].format(source=series.source)
+            points = present([bytes_point(series, r, f"hbm_{cache}", source) for r in own])
+            if points or hbm:
+                lines.append(Line(name, source, points, style))
     return draw(
         Chart(
             title=CHART["traffic"],
-            about=CHART["traffic_about_gpu"] if gpu else CHART["traffic_about"],
+            about=CHART["traffic_about_gpu"] if hbm else CHART["traffic_about"],
             over=series.over,
             xs=series.xs,
             units=units.BYTES,
-            lines=shown,
-            marks=marks(series, shown, "hbm"),
+            empty=(5, 9),
+            lines=tuple(lines),
+            marks=marks(series, lines, "hbm"),
             powers=powers_of(series),
         )
     )
@@ -183,26 +188,27 @@ def flop_rate(reading: Reading) -> float | None:
 
 
 def measured_lines(series: Series, point: Callable[[Reading], Point | None]) -> tuple[Line, ...]:
-    """A line for each implementation of which anything was measured."""
-    lines = []
-    for name in series.names():
-        points = tuple(found for reading in series.of(name) if (found := point(reading)))
-        if points:
-            lines.append(Line(name, series.source, points))
-    return tuple(lines)
-
-
-def traffic_sources(source: str) -> tuple[tuple[str, str, str], ...]:
-    """Field of a reading, how it is named, how it is drawn."""
-    return (
-        ("counted", CHART["counted"], "open"),
-        ("hbm_cold", CHART["cold"].format(source=source), "full"),
-        ("hbm_warm", CHART["warm"].format(source=source), "dotted"),
+    """A line for each implementation, also before it has points; not for who could be run nowhere."""
+    refused = nowhere(series, "time")
+    return tuple(
+        Line(
+            name,
+            series.source,
+            present(point(reading) for reading in series.of(name)),
+        )
+        for name in series.names()
+        if name not in refused
     )
 
 
-def formula_point(series: Series, reading: Reading, formulas: Formulas) -> Point:
-    total = formulas[reading.problem, reading.implementation, reading.direction]
+def present(points: Iterable[Point | None]) -> tuple[Point, ...]:
+    return tuple(point for point in points if point is not None)
+
+
+def formula_point(series: Series, reading: Reading, formulas: Formulas) -> Point | None:
+    total = formulas.get((reading.problem, reading.implementation, reading.direction))
+    if total is None:
+        return None
     said = CHART["formula_point"].format(total=units.bytes_in_words(total))
     note = logs.note(series.heading(reading), said, CHART["formula"])
     return Point(series.x(reading.problem), total, note)
@@ -226,7 +232,7 @@ def marks(series: Series, lines: Iterable[Line], key: str) -> tuple[Mark, ...]:
 
     What could be run nowhere has no place on the axis; `nowhere` names it.
     """
-    drawn = {line.implementation for line in lines}
+    drawn = {line.implementation for line in lines if line.points}
     return tuple(
         Mark(series.x(reading.problem), reading.implementation, reading.refused[key])
         for reading in series.readings

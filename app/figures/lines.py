@@ -57,18 +57,23 @@ class Chart:
     lines: tuple[Line, ...]
     marks: tuple[Mark, ...] = ()
     powers: tuple[int, ...] = ()
+    empty: Decades = (0, 3)  # of the y axis before there is anything
 
 
 def draw(chart: Chart) -> go.Figure:
     """Laws first, so that they lie under the lines."""
     figure = logs.framed(chart.title, chart.about, CHART[chart.over], chart.xs)
     lines = [kept(line) for line in chart.lines]
-    span = logs.decades_around(
-        value
-        for line in lines
-        for point in line.points
-        for value in (point.y, point.low, point.high)
-        if value is not None
+    span = (
+        logs.decades_around(
+            value
+            for line in lines
+            for point in line.points
+            for value in (point.y, point.low, point.high)
+            if value is not None
+        )
+        if any(line.points for line in lines)
+        else chart.empty
     )
     logs.with_y(figure, span, chart.units)
     for power, points in laws(chart, lines, span):
@@ -76,6 +81,8 @@ def draw(chart: Chart) -> go.Figure:
         logs.add_law(figure, points, name if chart.over == "tokens" else CHART["law_linear_other"])
     for line in lines:
         add_line(figure, line)
+    if not any(line.points for line in lines):
+        logs.say(figure, CHART["empty"])
     add_marks(figure, chart.marks, span)
     return figure
 
@@ -111,8 +118,9 @@ def add_line(figure: go.Figure, line: Line) -> None:
     spread = any(point.low is not None for point in line.points)
     figure.add_trace(
         go.Scatter(
-            x=[point.x for point in line.points],
-            y=[point.y for point in line.points],
+            # Without any value Plotly would leave it out of the legend, which then grows and pushes.
+            x=[point.x for point in line.points] or [None],
+            y=[point.y for point in line.points] or [None],
             error_y={
                 "type": "data",
                 "array": [(point.high or point.y) - point.y for point in line.points],

@@ -12,7 +12,9 @@ import plotly.graph_objects as go
 from app.figures.look import GREY
 from app.figures.units import Units, in_unit, three_digits
 
-HEIGHT_PX = 400
+HEIGHT_PX = 410
+LEGEND_ROW_PX = 22
+IN_A_ROW = 2  # names in a row of the legend; HEIGHT_PX has room for two rows
 MOST_TICKS = 7
 NOTE_WIDTH = 52  # letters of a line in what the pointer shows
 X_MARGIN = 0.06  # of the axis, left and right of the first and the last value
@@ -21,12 +23,12 @@ Decades = tuple[int, int]
 """Powers of ten at the two ends of an axis."""
 
 
-def decades_around(values: Iterable[float], default: Decades = (0, 3)) -> Decades:
-    """Whole decades that hold all positive values, with some air above; at least one."""
+def decades_around(values: Iterable[float], default: Decades = (0, 3), air: float = 1.6) -> Decades:
+    """Whole decades that hold all positive values, the largest `air` times; at least one."""
     positive = [value for value in values if value > 0]
     if not positive:
         return default
-    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive) * 1.6))
+    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive) * air))
     return low, max(high, low + 1)
 
 
@@ -37,13 +39,20 @@ def decade_ticks(span: Decades, units: Units) -> tuple[list[float], list[str]]:
     return places, [in_unit(place, units) for place in places]
 
 
+def height_for(figure: go.Figure) -> int:
+    """Pixels that leave the axes their room, however many names the legend has."""
+    traces = figure.to_dict()["data"]
+    names = sum(trace.get("showlegend", True) for trace in traces)
+    return HEIGHT_PX + LEGEND_ROW_PX * max(0, math.ceil(names / IN_A_ROW) - 2)
+
+
 def framed(title: str, about: str, x_title: str, xs: Sequence[float]) -> go.Figure:
     """An empty chart whose x axis has a tick at each value, so that nothing moves as points come in."""
     ends = [math.log10(min(xs)), math.log10(max(xs))] if xs else [0.0, 1.0]
     air = max(ends[1] - ends[0], 0.3) * X_MARGIN
     figure = go.Figure()
     figure.update_layout(
-        title={"text": title, "subtitle": {"text": wrapped(about, 64)}},
+        title={"text": title, "subtitle": {"text": about}},
         height=HEIGHT_PX,
         uirevision="sweep",
         hovermode="closest",
@@ -71,6 +80,13 @@ def with_y(figure: go.Figure, span: Decades, units: Units, title: str = "") -> g
     return figure
 
 
+def say(figure: go.Figure, sentence: str) -> None:
+    """Words in the middle of a chart that has nothing to show yet."""
+    figure.add_annotation(
+        text=sentence, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_color=GREY
+    )
+
+
 def law(
     start: tuple[float, float], power: float, end_x: float, span: Decades
 ) -> list[tuple[float, float]]:
@@ -90,7 +106,8 @@ def add_law(figure: go.Figure, points: Sequence[tuple[float, float]], name: str)
             y=[y for _, y in points],
             mode="lines+text",
             text=["", name],
-            textposition="bottom left" if len(points) > 1 else None,
+            textposition="top left",
+            cliponaxis=False,
             textfont={"color": GREY, "size": 11},
             line={"color": GREY, "width": 1},
             name=name,

@@ -66,7 +66,7 @@ def roofline(series: Series, moved: Moved, roof: Roof | None) -> go.Figure:
     rates = [dot.rate for points in found.values() for dot in points]
     if roof is not None:
         rates += [roof.flops_per_s, roof.flops_per_s / 100]
-    span = logs.decades_around(rates, default=(9, 13))
+    span = logs.decades_around(rates, default=(9, 13), air=1.25)
     logs.with_y(figure, span, units.RATE)
     if roof is not None:
         add_roof(figure, roof, wide, span)
@@ -151,6 +151,7 @@ def add_dots(figure: go.Figure, name: str, source: str, points: Sequence[Dot]) -
             marker={
                 "color": look.colour,
                 "symbol": look.symbol,
+                "opacity": 1,
                 # From small to large as what grows does.
                 "size": [8 + 6 * place / max(len(points) - 1, 1) for place in range(len(points))],
             },

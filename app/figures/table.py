@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app.figures.curves import CHART, Formulas, Series
 from app.text.speed import TABLE
@@ -75,7 +75,7 @@ def byte_cells(reading: Reading, source: str, formulas: Formulas) -> Row:
 def end_cells(reading: Reading) -> Row:
     return {
         TABLE["energy_mj"]: reading.energy_mj,
-        TABLE["busy"]: reading.busy,
+        TABLE["busy"]: reading.busy or None,
         TABLE["refused"]: " ".join(dict.fromkeys(reading.refused.values())) or None,
     }
 
@@ -106,7 +106,7 @@ def as_csv(found: Sequence[Row], columns: Sequence[str], series: Series) -> byte
     return file.getvalue().encode()
 
 
-def origin(reading: Reading) -> Mapping[str, str]:
+def origin(reading: Reading) -> Row:
     return dict(zip(origin_names(), (reading.machine, reading.versions, reading.when), strict=True))
 
 

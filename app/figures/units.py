@@ -6,7 +6,14 @@ import math
 
 TIME_US = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"), (1e-3, "ns"))
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-RATE = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1e3, "kFLOP/s"), (1.0, "FLOP/s"))
+RATE = (
+    (1e15, "PFLOP/s"),
+    (1e12, "TFLOP/s"),
+    (1e9, "GFLOP/s"),
+    (1e6, "MFLOP/s"),
+    (1e3, "kFLOP/s"),
+    (1.0, "FLOP/s"),
+)
 PLAIN = ((1.0, ""),)
 Units = tuple[tuple[float, str], ...]
 """Sizes of a unit in the number's own one, the largest first, and their names."""

@@ -21,10 +21,11 @@ SWEEP = {
     "fixed_tokens": "Tokens",
     "fixed_batch": "Batch",
     "fixed_heads": "Heads",
-    "fixed_head_dim": "Width of a head",
+    "fixed_head_dim": "Head width",
     "dtype": "Numbers",
     "direction": "Pass",
     "forward": "forward",
+    "backward": "backward",
     "forward+backward": "forward + backward",
     "causal": "Causal",
     "causal_help": "Each query sees the keys up to its own place only: half of the work.",
@@ -47,27 +48,21 @@ SWEEP = {
 RUN = {
     "start": "Start",
     "stop": "Stop",
-    "to_do": "{count} to measure.",
-    "to_do_seconds": "{count} to measure, about {seconds} from what was measured here before.",
-    "will_not_fit": "From {at} on: {sentence}",
+    "to_do": "{sizes} sizes × {names} implementations: {count} times and peaks to measure.",
+    "will_not_fit": "{name} from {at} on: {sentence}",
+    "left_out": "It is left out.",
+    "tried": "It is tried all the same.",
     "waiting_one": "Someone else is measuring. You are next.",
     "waiting": "{ahead} visitors are ahead of you. Your sweep waits in line.",
     "running": "Measuring",
-    "stopped": "Stopped. What was measured until then is kept: {done} of {count}.",
-    "done": "Done: {done} of {count} measured.",
-    "done_some_refused": (
-        "Done: {done} of {count} measured; the table says why the others could not be."
-    ),
+    "stopped": "Stopped. What was measured until then is kept: {done} of {count} times.",
+    "done": "Done. {done} of {count} times were measured; the table says why any other was not.",
     "failed": "The measurement broke off: {sentence}",
-    "failed_unknown": "it gave no reason; press Start to try again.",
-    "shown": "The charts show {what}.",
-    "other_settings": "The choices above have changed since; Start measures them.",
-    "what": "{over} {first} to {last} · {fixed} · {dtype}{causal} · {direction}",
-    "what_causal": ", causal",
-    "busy": "Other work ran on this machine meanwhile, so these times may be too long.",
-    "nothing_yet": (
-        "Nothing is measured yet. The grey-free lines below are formulas; times come with Start."
+    "failed_unknown": "it gave no reason. Press Start to try again.",
+    "other_settings": (
+        "The charts show the sweep that is on its way; the choices above have changed since."
     ),
+    "busy": "Other work ran on this machine meanwhile, so these times may be too long.",
 }
 
 CHART = {
@@ -77,17 +72,15 @@ CHART = {
     "traffic": "Bytes moved",
     "roofline": "Roofline",
     "time_about": "median; bars from lowest to highest",
-    "rate_about": "4 · batch · heads · N² · head_dim a forward pass, by the median time",
-    "rate_about_backward": (
-        "14 · batch · heads · N² · head_dim forward and backward, by the median time"
-    ),
-    "rate_causal": "{about}, half if causal",
+    "rate_about": "4 · batch · heads · N² · head_dim operations a call",
+    "rate_about_backward": "14 · batch · heads · N² · head_dim operations a call",
+    "rate_causal": "{about}, halved: causal",
     "memory_about_allocator": "beyond the inputs, by torch's allocator",
-    "memory_about_process": "beyond the inputs, by the process that ran it",
+    "memory_about_process": "beyond the inputs, by a process of its own",
     "memory_about": "beyond the inputs",
-    "traffic_about_gpu": "read and written in HBM; formula and counted: asked for by the kernel",
-    "traffic_about": "read and written: asked for by the kernel, before any cache",
-    "roofline_about": "the higher and the nearer to a roof, the better the machine is used",
+    "traffic_about_gpu": "measured: read and written in HBM; else asked for",
+    "traffic_about": "read and written, as the kernel asks for it",
+    "roofline_about": "near a roof the machine is well used",
     "line": "{name} · {source}",
     "law_square": "grows with N²",
     "law_linear": "grows with N",
@@ -109,13 +102,14 @@ CHART = {
     "formula_point": "{total}, read and written",
     "roofline_point": "{rate} at {intensity} FLOP a byte<br>bytes: {source}",
     "busy": "other work ran meanwhile",
+    "empty": "not measured yet",
     "formula": "formula",
     "counted": "counted",
     "measured": "measured",
     "recorded": "recorded",
     "cold": "{source} cold",
     "warm": "{source} warm",
-    "compulsory": "formula, each tensor once",
+    "compulsory": "formula",
     "by_graph": "replay of a CUDA graph",
     "by_events": "events around each launch",
     "by_benchmark": "torch's benchmark",
@@ -140,6 +134,7 @@ HOW = {
         "HBM bytes by this GPU's own counters: cold, each kernel with empty caches; warm, back to back. "
         "Formula and counted bytes are what the kernel asks for; caches serve part of them."
     ),
+    "roofline": "A marker grows with what grows. Left of the ridge memory is the limit, right of it arithmetic.",
     "roofline_cpu": (
         "Bytes by formula, each tensor once (eager: with its N × N matrix); a CPU's own traffic is not "
         "measured."
@@ -189,9 +184,6 @@ RECORDED = {
     "title": "Recorded on one {machine}",
     "about": "Not this machine: {versions}; {when}.",
     "none": "There is no recorded run in this copy of the program.",
-    "direction": "Recorded pass",
-    "forward": "forward",
-    "forward+backward": "forward + backward",
+    "direction": "Pass",
     "what": "Batch {batch}, {heads} heads, head_dim {head_dim}, {dtype}.",
-    "roofs": "Roofs: {source}.",
 }

@@ -1,0 +1,91 @@
+"""A sweep drawn: four charts that share what grows, a roofline, the table and its file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app import costs
+from app.figures import curves, logs, table
+from app.figures.curves import Series
+from app.figures.roofline import Roof, roofline
+from app.text.speed import CHART, HOW, SWEEP, TABLE
+
+
+def charts(series: Series, name: str, hbm: bool, architecture: str | None = None) -> None:
+    """Two by two; one under the other on a phone. `name` keeps the keys of two sweeps apart."""
+    known = costs.formulas(series.readings, architecture)
+    figures = {
+        "time": curves.time_chart(series),
+        "rate": curves.rate_chart(series),
+        "memory": curves.memory_chart(series),
+        "traffic": curves.traffic_chart(series, known, hbm),
+    }
+    for kinds in (("time", "rate"), ("memory", "traffic")):
+        # Beside each other they are as high as the higher one, so that their axes stay level.
+        height = max(logs.height_for(figures[kind]) for kind in kinds)
+        for kind, column in zip(kinds, st.columns(2), strict=True):
+            with column:
+                show(figures[kind].update_layout(height=height), kind, name, series)
+    for sentence in missing(series):
+        st.caption(sentence)
+
+
+def missing(series: Series) -> list[str]:
+    """Why some could be run at no value at all, each reason once."""
+    reasons = (curves.nowhere(series, key) for key in ("time", "memory"))
+    return list(dict.fromkeys(sentence for found in reasons for sentence in found.values()))
+
+
+def roof_chart(series: Series, name: str, roof: Roof | None, gpu: bool) -> None:
+    """The roofline, with what its bytes are beside it."""
+    left, right = st.columns([3, 1], vertical_alignment="center")
+    with left:
+        figure = roofline(series, costs.moved(series.source), roof)
+        show(figure, "roofline", name, series)
+    with right:
+        st.caption(HOW["roofline_gpu"] if gpu else HOW["roofline_cpu"])
+        st.caption(HOW["roofline"])
+        if roof is None:
+            st.caption(HOW["no_roofs"])
+
+
+def show(figure: Any, kind: str, name: str, series: Series) -> None:
+    """One chart; its camera button saves it sharp and under a name that says what it is."""
+    st.plotly_chart(
+        figure,
+        key=f"{name}-{kind}",
+        width="stretch",
+        config=config(f"flashlens-{name}-{kind}-over-{series.over}"),
+        alt=CHART[f"alt_{kind}"].format(over=SWEEP[series.over]),
+    )
+
+
+def config(filename: str) -> dict[str, Any]:
+    return {
+        "displaylogo": False,
+        "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+        "toImageButtonOptions": {"format": "png", "filename": filename, "scale": 2},
+    }
+
+
+def figures_table(series: Series, name: str, architecture: str | None = None) -> None:
+    """All figures with their sources, and the same as a file."""
+    found = table.rows(series, costs.formulas(series.readings, architecture))
+    columns = table.filled(found)
+    st.dataframe(
+        [{column: row[column] for column in columns} for row in found],
+        key=f"{name}-table",
+        width="stretch",
+        hide_index=True,
+    )
+    st.download_button(
+        TABLE["csv"],
+        table.as_csv(found, columns, series),
+        f"flashlens-{name}-over-{series.over}.csv",
+        "text/csv",
+        key=f"{name}-csv",
+        help=TABLE["csv_help"],
+        on_click="ignore",
+    )
