@@ -65,6 +65,7 @@ class Worker:
         )
         request = json.dumps(asked.to_json()).encode() + b"\n"
         threading.Thread(target=self._listen, args=(request,), daemon=True).start()
+        threading.Thread(target=self._clear_up, daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -81,6 +82,11 @@ class Worker:
             while (line := self._process.stdout.readline(LONGEST_LINE)) and not self._ended:
                 self._lines.put(line)
         self._lines.put(b"")
+
+    def _clear_up(self) -> None:
+        """When it ends by itself, what it started must not hold its output open, or nobody would notice."""
+        self._process.wait()
+        end_tree(self._process)
 
     def next(self, timeout_s: float) -> dict[str, Any]:
         """Its next message.

@@ -8,6 +8,7 @@ from contextlib import suppress
 import psutil
 
 GONE_WITHIN_S = 10.0
+LOOK_AGAIN_S = 0.005
 
 
 def descendants(root: psutil.Process) -> list[psutil.Process]:
@@ -40,8 +41,9 @@ def kill_tree(pid: int, spare_root: bool = False) -> list[psutil.Process]:
     while found and time.monotonic() < deadline:
         found = [one for one in found if is_alive(one)]
         if found:
-            with suppress(psutil.TimeoutExpired, psutil.Error):
-                found[0].wait(0.05)
+            time.sleep(
+                LOOK_AGAIN_S
+            )  # not psutil's wait: it would take the exit code from whoever started it
     return found
 
 
