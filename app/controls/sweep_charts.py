@@ -48,7 +48,7 @@ def roof_chart(series: Series, name: str, roof: Roof | None, gpu: bool) -> None:
         st.caption(HOW["roofline_gpu"] if gpu else HOW["roofline_cpu"])
         st.caption(HOW["roofline"])
         if roof is None:
-            st.caption(HOW["no_roofs"])
+            st.caption(HOW[f"no_roofs_{name}"])
 
 
 def show(figure: Any, kind: str, name: str, series: Series) -> None:

@@ -12,7 +12,7 @@ from app.figures.curves import Series
 from app.figures.roofline import Roof
 from app.text.speed import CHART, RECORDED, SWEEP
 from kernels.bench.reading import Reading
-from kernels.bench.recorded import recorded
+from kernels.bench.recorded import recorded, recorded_roofs
 
 NAME = "recorded"
 DIRECTION = "recorded-direction"
@@ -85,4 +85,7 @@ def about(found: Iterable[Reading]) -> str:
 
 def recorded_roof(machine: str) -> Roof | None:
     """The roofs that were recorded on that machine, or None."""
-    return None
+    roofs = recorded_roofs(machine)
+    if roofs is None:
+        return None
+    return Roof(roofs.bytes_per_s, roofs.flops_per_s, CHART["recorded"])

@@ -140,7 +140,8 @@ HOW = {
         "measured."
     ),
     "roofline_gpu": "Bytes by this GPU's counters, cold, where they were read; else by formula.",
-    "no_roofs": "The roofs come with the first sweep: a large copy and a large matrix product.",
+    "no_roofs_recorded": "That machine's roofs are not recorded.",
+    "no_roofs_live": "The roofs come with the first sweep: a large copy and a large matrix product.",
 }
 
 TABLE = {

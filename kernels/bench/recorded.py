@@ -14,11 +14,12 @@ from kernels.bench.record import RESULTS
 from kernels.problem import Problem
 from kernels.registry import IMPLEMENTATIONS
 from kernels.traffic.ledger import DIRECTIONS
+from kernels.traffic.roofs import Roofs
 
 TIMES = ("picture_sizes.csv", "speed_vs_tokens.csv")
 """Times and peaks: the first of these that is there. Clocks differ between runs, so one run it is."""
 
-TRAFFIC = "traffic.csv"
+TRAFFIC, ROOFS = "traffic.csv", "roofs.csv"
 Line = Mapping[str, str]
 Key = tuple[Problem, str, str, str]  # and the machine
 
@@ -37,6 +38,26 @@ def recorded(folder: Path = RESULTS) -> list[Reading]:
         key = key_of(reading)
         found[key] = joined(found[key], reading) if key in found else reading
     return list(found.values())
+
+
+def recorded_roofs(machine: str, folder: Path = RESULTS) -> Roofs | None:
+    """The newest roofs that were recorded on this machine; None where there are none that can be read."""
+    try:
+        with (folder / ROOFS).open(newline="", encoding="utf-8") as file:
+            own = [line for line in csv.DictReader(file, strict=True) if line["machine"] == machine]
+            return roofs_of(own[-1]) if own else None
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+        return None
+
+
+def roofs_of(line: Line) -> Roofs:
+    """Raises:
+    ValueError, KeyError, TypeError: a value is missing or makes no sense.
+    """
+    memory, arithmetic = number(line["bytes_per_s"]), number(line["flops_per_s"])
+    if not memory or not arithmetic:
+        raise ValueError("a roof is missing")
+    return Roofs(memory, arithmetic, line["dtype"], line["machine"], line["when"])
 
 
 def readings_of(path: Path) -> list[Reading]:

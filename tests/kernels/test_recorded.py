@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels.bench.record import RESULTS
-from kernels.bench.recorded import TIMES, TRAFFIC, read, recorded
+from kernels.bench.recorded import ROOFS, TIMES, TRAFFIC, read, recorded, recorded_roofs
 from kernels.problem import Problem
 from kernels.registry import IMPLEMENTATIONS
 
@@ -155,3 +155,26 @@ def test_the_reader_reads_what_is_committed_elsewhere(tmp_path: Path) -> None:
     """The older file stands in until the new one is recorded."""
     shutil.copy(RESULTS / "speed_vs_tokens.csv", tmp_path)
     assert len(recorded(tmp_path)) > 50
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["4.1e12,7e14,bfloat16,NVIDIA H200,2026-11-30"], (4.1e12, 7e14)),
+        (["1,1,bfloat16,NVIDIA H200,x", "2,3,bfloat16,NVIDIA H200,y"], (2, 3)),
+        (["4.1e12,7e14,bfloat16,another,2026-11-30"], None),
+        (["4.1e12,,bfloat16,NVIDIA H200,2026-11-30"], None),
+        (["4.1e12"], None),
+        ([], None),
+    ],
+)
+def test_roofs_are_the_newest_of_their_machine(
+    tmp_path: Path, lines: list[str], expected: tuple[float, float] | None
+) -> None:
+    write(tmp_path, ROOFS, "bytes_per_s,flops_per_s,dtype,machine,when", *lines)
+    found = recorded_roofs("NVIDIA H200", tmp_path)
+    assert (found and (found.bytes_per_s, found.flops_per_s)) == expected
+
+
+def test_no_file_no_roofs(tmp_path: Path) -> None:
+    assert recorded_roofs("NVIDIA H200", tmp_path) is None
