@@ -27,16 +27,15 @@ Request = tuple[Problem, str, Direction]
 class Calibration:
     """A copy of known size, measured in the same run. All in bytes."""
 
-    expected_read: int
-    expected_written: int
+    expected: int  # to be read, and as many to be written
     read: int
     written: int
 
     @property
     def passed(self) -> bool:
         """Both counts are within 2 %."""
-        pairs = ((self.expected_read, self.read), (self.expected_written, self.written))
-        return all(abs(got - expected) <= TOLERANCE * expected for expected, got in pairs)
+        within = TOLERANCE * self.expected
+        return all(abs(got - self.expected) <= within for got in (self.read, self.written))
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ def understood(lines: Sequence[dict[str, Any]], launches: Sequence[Launch]) -> R
     return Run(calibration, found)
 
 
-def calibrated(expected: dict[str, int], kernels: Sequence[Launch]) -> Calibration:
+def calibrated(expected_bytes: int, kernels: Sequence[Launch]) -> Calibration:
     read = sum(one.dram_read for one in kernels)
     written = sum(one.dram_written for one in kernels)
-    return Calibration(expected["read"], expected["written"], read, written)
+    return Calibration(expected_bytes, read, written)

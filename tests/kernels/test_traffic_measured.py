@@ -74,7 +74,7 @@ def test_cold(stage):
     assert found.source == "measured"
     assert (found.cache, found.gpu, found.ncu) == ("cold", "Played GPU", "2025.3.1.0")
     assert found.calibration.passed
-    assert found.calibration.expected_written == 2**30
+    assert found.calibration.expected == 2**30
     assert not found.from_cache
 
 
@@ -135,7 +135,7 @@ def test_a_calibration_that_is_off_shows_and_is_not_kept(stage, monkeypatch):
     [(100, 100, True), (102, 98, True), (103, 100, False), (100, 97, False), (100, 103, False)],
 )
 def test_calibration_within_two_percent(read, written, passed):
-    assert door.Calibration(100, 100, read, written).passed is passed
+    assert door.Calibration(100, read, written).passed is passed
 
 
 # --- kept on disk -----------------------------------------------------------------------------------
@@ -208,6 +208,24 @@ def test_two_wait_for_each_other(stage, monkeypatch):
         one.join()
     events = [json.loads(line)["event"] for line in (stage / "log").read_text().splitlines()]
     assert events == ["start", "end", "start", "end"]
+
+
+def test_two_threads_wait_for_each_other_without_a_folder_too(stage, monkeypatch):
+    monkeypatch.setattr(kept, "folder", lambda: None)
+    monkeypatch.setenv("PLAYED_SECONDS", "0.3")
+    both = [threading.Thread(target=door.measured, args=r) for r in (FORWARD, BACKWARD)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    events = [json.loads(line)["event"] for line in (stage / "log").read_text().splitlines()]
+    assert events == ["start", "end", "start", "end"]
+
+
+def test_patience_ends_in_a_thread_too(stage):
+    with kept.IN_THIS_PROCESS:
+        assert refusal(timeout_s=0.05).cause == "busy"
+    assert door.measured(*FORWARD).bytes_read == READ
 
 
 def test_who_waited_takes_what_the_other_measured(stage, monkeypatch):
