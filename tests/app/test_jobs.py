@@ -326,3 +326,32 @@ def test_a_real_measurement_and_a_real_stop() -> None:
     assert [one.time_us is not None for one in done.readings] == [True, True, False]
     assert [one.peak_bytes is not None for one in done.readings] == [True, True, False]
     assert processes() <= before
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_a_gpu_answers_everything_and_survives_what_will_not_fit() -> None:
+    before = processes()
+    line = Jobs()
+    fits = Problem(1, 6, 1370, 1370, 64, "float16")
+    huge = Problem(1, 6, 300_000, 300_000, 64, "float16")  # naive: a terabyte
+    entries = tuple((one, name, "forward") for one in (fits, huge) for name in ("naive", "fa2"))
+    everything = ("time", "memory", "counted", "hbm", "energy")
+    naive, fa2 = over(line.start("a", Request("panel", entries[:2], everything)), 300).readings
+    for reading in (naive, fa2):
+        assert reading.time_us is not None
+        assert reading.timed_by == "graph"
+        assert reading.peak_by == "allocator"
+        assert reading.counted is not None
+        assert reading.hbm_cold is not None or reading.refused["hbm"]
+        assert reading.energy_mj is not None or reading.refused["energy"]
+    assert (naive.peak_bytes or 0) > 5 * (fa2.peak_bytes or 0) > 0
+    wants = ("time", "memory")
+    said = over(line.start("a", Request("panel", entries[2:], wants)), 300).readings
+    assert said[0].refused["time"].startswith("naive needs 1081 GB here; this GPU has")
+    tried = over(line.start("a", Request("panel", entries[2:], wants, try_anyway=True)), 300)
+    assert (tried.state, tried.trouble) == ("done", None)
+    assert tried.readings[0].refused["time"].startswith("naive ran out of memory")
+    assert tried.readings[1].time_us is not None
+    assert tried.readings[1].peak_bytes is not None
+    assert processes() <= before

@@ -243,8 +243,9 @@ def test_no_peak_is_its_own_sentence(monkeypatch):
 
 
 def test_counted_bytes_and_the_reason_where_there_are_none(monkeypatch):
-    def counted(problem, implementation, direction, in_worker):
+    def counted(problem, implementation, direction, in_worker, timeout_s):
         assert (problem, direction, in_worker) == (SMALL, "forward", False)
+        assert timeout_s < 300
         if implementation != "fa2":
             raise TrafficError("eager has no loads of its own to count.")
         return Traffic(10, 20, "counted")
