@@ -144,6 +144,7 @@ def answers(job: Line, device: torch.device) -> Iterator[Line]:
     marker.watch(calibration)
     yield {"calibration": calibration.expected_bytes, "marker": 0}
     del calibration
+    tidy(device)
     broken_by = None
     for number, (values, implementation, direction) in enumerate(job["requests"]):
         if broken_by is not None:
