@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import threading
 
 import torch
 
@@ -16,6 +17,9 @@ from kernels.problem import Problem
 
 INTERPRETED_SCORES = 2**20
 """Scores (batch x heads x queries x keys) that the interpreter works through in about a minute at most."""
+
+INTERPRETER_LOCK = threading.RLock()
+"""Held by whoever runs Triton's interpreter: its grid index and its patched language are the whole process's."""
 
 
 def prepare() -> None:
@@ -27,6 +31,16 @@ def prepare() -> None:
 def environment_that_compiles() -> dict[str, str]:
     """This process's environment for another one, in which Triton is to compile."""
     return {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+
+
+def environment_that_interprets() -> dict[str, str]:
+    """The same for one in which Triton is to interpret, on the CPU: it sees no GPU."""
+    return {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def interprets() -> bool:
+    """True where Triton interprets in this process, or would if it were imported now."""
+    return not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def reason_against(problem: Problem, device: torch.device) -> str | None:

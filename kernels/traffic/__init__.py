@@ -1,5 +1,6 @@
 """What a kernel moves through memory: by formula, counted at its loads and stores, measured by the GPU."""
 
+from kernels.traffic.counted import counted, counting_seconds
 from kernels.traffic.formula import compulsory, formula, law, stores_matrix
 from kernels.traffic.ledger import DIRECTIONS, KernelTraffic, Traffic, TrafficError
 
@@ -9,6 +10,8 @@ __all__ = [
     "Traffic",
     "TrafficError",
     "compulsory",
+    "counted",
+    "counting_seconds",
     "formula",
     "law",
     "stores_matrix",
