@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from kernels.bench import judge, report, run_kernels, run_viewer, tune
-from kernels.bench.recipes import RECIPES, KernelRecipe, Recipe, ViewerRecipe
+from kernels.bench import judge, report, run_kernels, run_traffic, run_viewer, tune
+from kernels.bench.recipes import RECIPES, KernelRecipe, Recipe, TrafficRecipe, ViewerRecipe
 from kernels.bench.record import RESULTS, BenchError, Row, append, machine, table
 from kernels.problem import Problem
 
@@ -20,6 +20,10 @@ VIEWER_SHOWN = (
 KERNELS_SHOWN = (
     "contestant", "direction", "batch", "heads", "queries", "head_dim", "causal",
     "time_us", "time_low_us", "time_high_us", "samples", "timed_by", "tflops", "peak_mb", "failed",
+)  # fmt: skip
+TRAFFIC_SHOWN = (
+    "implementation", "direction", "batch", "heads", "queries", "head_dim", "source", "cache",
+    "bytes_read", "bytes_written", "l2_read", "l2_written", "time_us", "failed",
 )  # fmt: skip
 
 
@@ -43,6 +47,8 @@ def parser() -> argparse.ArgumentParser:
         if isinstance(recipe, ViewerRecipe):
             add_viewer_options(one)
             one.set_defaults(do=do_viewer, recipe=recipe)
+        elif isinstance(recipe, TrafficRecipe):
+            one.set_defaults(do=do_traffic, recipe=recipe)
         else:
             add_kernel_options(one)
             one.set_defaults(do=do_kernels, recipe=recipe)
@@ -107,6 +113,14 @@ def do_kernels(options: argparse.Namespace) -> None:
     )
     print(table(rows, KERNELS_SHOWN))
     for sentence in judge.verdicts(recipe, rows):
+        print(sentence)
+
+
+def do_traffic(options: argparse.Namespace) -> None:
+    recipe: TrafficRecipe = options.recipe
+    rows = recorded(run_traffic.run(recipe, machine(options.commit)), recipe.name, options)
+    print(table(rows, TRAFFIC_SHOWN))
+    for sentence in run_traffic.verdicts(recipe, rows):
         print(sentence)
 
 

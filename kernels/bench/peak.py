@@ -44,8 +44,9 @@ def measured_peak(
     Raises:
         NoPeak: it did not fit, took too long, or died.
     """
-    # Windows knows neither fork nor a server for it: there each process loads torch itself.
-    if "forkserver" in multiprocessing.get_all_start_methods():
+    # Windows has no fork, and on macOS the libraries below torch do not survive one: there each process
+    # loads torch itself.
+    if sys.platform == "linux":
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
     else:
@@ -110,11 +111,14 @@ def growth(problem: Problem, implementation: str, direction: str) -> int:
     small = Problem(1, 2, WARM_UP_TOKENS, WARM_UP_TOKENS, problem.head_dim, problem.dtype)
     WORKS[direction](chosen, make_inputs(small, device))()
     work = WORKS[direction](chosen, make_inputs(problem, device))
-    forget_peak()
-    before = psutil.Process().memory_info().rss
+    forgotten = forget_peak()
+    before, largest_before = psutil.Process().memory_info().rss, peak_rss_bytes()
     result = work()
     after = peak_rss_bytes()
     del result
+    if not forgotten and after == largest_before:
+        least = in_words(after - before)
+        raise RuntimeError(f"its peak is below {least}, which is all that this system can tell")
     return max(0, after - before)
 
 
@@ -124,7 +128,7 @@ def said(fault: Exception, problem: Problem, implementation: str, direction: str
         needed = in_words(needed_bytes(problem, implementation, direction))
         return f"{implementation} ran out of memory: it needs {needed}. Take fewer tokens."
     lines = str(fault).strip().splitlines() or [type(fault).__name__]
-    return f"{implementation} failed: {lines[0][:200]}"
+    return f"The memory of {implementation} is not known: {lines[0][:200]}."
 
 
 def end_with_parent() -> None:
@@ -162,10 +166,13 @@ def allow_no_more_than(more_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def forget_peak() -> None:
-    """Linux can start its record of the peak again; elsewhere the peak may be that of making the inputs."""
-    with suppress(OSError):
+def forget_peak() -> bool:
+    """Linux can start its record of the peak again; False where that is not to be had."""
+    try:
         Path("/proc/self/clear_refs").write_text("5", "ascii")
+    except OSError:
+        return False
+    return True
 
 
 def peak_rss_bytes() -> int:

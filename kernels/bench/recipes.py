@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernels.problem import Problem
+from kernels.traffic.ledger import Direction
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,25 @@ class KernelRecipe:
     linear: tuple[str, ...] = ()
 
 
-Recipe = ViewerRecipe | KernelRecipe
+@dataclass(frozen=True)
+class TrafficRecipe:
+    """Bytes of implementations on each problem: by formula, counted without a GPU, measured by one's counters.
+
+    `gpu` is whose rows of the tile tables formula and count take. On the problems in `hundredfold` the naive
+    kernels must move more than a hundred times the DRAM bytes of fa2.
+    """
+
+    name: str
+    about: str
+    problems: tuple[Problem, ...]
+    contestants: tuple[str, ...]
+    ours: tuple[str, ...]  # those that have a formula
+    directions: tuple[Direction, ...] = ("forward",)
+    gpu: str = "sm_90"
+    hundredfold: tuple[Problem, ...] = ()
+
+
+Recipe = ViewerRecipe | KernelRecipe | TrafficRecipe
 
 
 def square(batch: int, heads: int, tokens: int, head_dim: int, causal: bool = False) -> Problem:
@@ -204,6 +223,27 @@ ALL_RECIPES: tuple[Recipe, ...] = (
         contestants=("torch-cpu-flash", "fa2"),
         parts=("one-row", "one-column", "product"),
         targets=REBUILD_TARGETS,
+    ),
+    KernelRecipe(
+        name="picture_sizes",
+        about="Time and peak memory of one layer's attention at the sizes of a picture, from 224 to 3108 pixels.",
+        on_gpu=tuple(square(1, 6, tokens, 64) for tokens in (257, 1370, 5477, 12101, 21905, 49285)),
+        on_cpu=in_float32(*(square(1, 6, tokens, 64) for tokens in (257, 1370))),
+        directions=("forward", "forward+backward"),
+    ),
+    TrafficRecipe(
+        name="traffic",
+        about="Bytes of one layer's attention, by formula, counted, and measured by the GPU's own counters.",
+        problems=(
+            square(1, 6, 257, 64),
+            square(1, 6, 1370, 64),
+            square(16, 6, 1370, 64),
+            square(1, 6, 5477, 64),
+            square(1, 6, 21905, 64),
+        ),
+        contestants=("eager", "naive", "fa1", "fa2", "sdpa-flash", "sdpa-cudnn"),
+        ours=("naive", "fa1", "fa2"),
+        hundredfold=(square(1, 6, 5477, 64),),
     ),
 )
 RECIPES = {recipe.name: recipe for recipe in ALL_RECIPES}

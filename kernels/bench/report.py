@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kernels.bench.recipes import RECIPES, KernelRecipe
+from kernels.bench.recipes import RECIPES, KernelRecipe, Recipe, TrafficRecipe, ViewerRecipe
 from kernels.bench.record import RESULTS, BenchError
 
 PAGE = Path(__file__).parents[2] / "docs/performance.md"
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 NOT_TIMED = "–"
+WAYS = ("read", "written")
 PROBLEM = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "dtype", "causal")
 
 Line = dict[str, str]
@@ -43,15 +44,14 @@ def tables(results: Path) -> str:
     for name, recipe in RECIPES.items():
         path = results / f"{name}.csv"
         rows = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
-        kernels = isinstance(recipe, KernelRecipe)
-        key = ("contestant", "direction", *PROBLEM) if kernels else ("contestant", "side")
+        key, parts_of = LAYOUTS[type(recipe)]
         parts.append(f"### {name}\n\n{recipe.about}\n")
         if not rows:
             parts.append("Nothing is recorded yet.\n")
         for machine in dict.fromkeys(row["machine"] for row in rows):
             own = latest([row for row in rows if row["machine"] == machine], key)
             parts.append(f"#### {name} on {machine}\n\n{recorded(own)}\n")
-            parts += kernel_parts(recipe, own) if kernels else viewer_parts(own)
+            parts += parts_of(recipe, own)
     return "\n".join(parts)
 
 
@@ -80,9 +80,9 @@ def recorded(rows: Sequence[Line]) -> str:
 # --- recipes of kernels -----------------------------------------------------------------------------
 
 
-def kernel_parts(recipe: KernelRecipe, rows: Sequence[Line]) -> list[str]:
+def kernel_parts(recipe: Recipe, rows: Sequence[Line]) -> list[str]:
     """Times, then rates, or peaks where memory was asked for; then what failed."""
-    if recipe.measures == "memory":
+    if isinstance(recipe, KernelRecipe) and recipe.measures == "memory":
         parts = ["Peak, MB:\n", grid(rows, problem_name, column_name, peak)]
     else:
         parts = [
@@ -139,10 +139,41 @@ def three_digits(number: str) -> str:
     return f"{value:,.{digits}f}"
 
 
+# --- the recipe of bytes ----------------------------------------------------------------------------
+
+
+def traffic_parts(_: Recipe, rows: Sequence[Line]) -> list[str]:
+    """Bytes read and written, MB: as many columns as there are ways of knowing them."""
+
+    def name(row: Line) -> str:
+        plain = row["direction"] == "forward"
+        return (
+            f"{problem_name(row)}: {row['implementation']}{'' if plain else ' ' + row['direction']}"
+        )
+
+    def source(row: Line) -> str:
+        return f"DRAM, {row['cache']}" if row["cache"] else row["source"]
+
+    def both(row: Line, what: str = "bytes") -> str:
+        if row["failed"]:
+            return NOT_TIMED
+        return " + ".join(three_digits(str(float(row[f"{what}_{w}"]) / 1e6)) for w in WAYS)
+
+    asked = [dict(row, source="asked of L2", cache="") for row in rows if row["cache"] == "warm"]
+    parts = ["Read + written, MB:\n", grid(rows, name, source, both)]
+    if asked:
+        parts += [
+            "Asked of L2, in sectors of 32 bytes, read + written, MB:\n",
+            grid(asked, name, source, lambda row: both(row, "l2")),
+        ]
+    failed = [f"- {name(r)}, {source(r)}: {r['failed']}" for r in rows if r["failed"]]
+    return parts + (["Not measured:\n\n" + "\n".join(failed) + "\n"] if failed else [])
+
+
 # --- the recipe of whole programs -------------------------------------------------------------------
 
 
-def viewer_parts(rows: Sequence[Line]) -> list[str]:
+def viewer_parts(_: Recipe, rows: Sequence[Line]) -> list[str]:
     """Times and peaks by the size of the picture."""
 
     def size(row: Line) -> str:
@@ -172,3 +203,11 @@ def grid(rows: Sequence[Line], row_of: Cell, column_of: Cell, cell: Cell) -> str
     for name in dict.fromkeys(map(row_of, rows)):
         lines.append([name, *(cells.get((name, column), "") for column in columns)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+LAYOUTS = {
+    KernelRecipe: (("contestant", "direction", *PROBLEM), kernel_parts),
+    TrafficRecipe: (("implementation", "direction", "source", "cache", *PROBLEM), traffic_parts),
+    ViewerRecipe: (("contestant", "side"), viewer_parts),
+}
+"""What tells the rows of a recipe apart, and what makes tables of them."""
