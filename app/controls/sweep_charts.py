@@ -33,9 +33,9 @@ def charts(series: Series, name: str, hbm: bool, architecture: str | None = None
 
 
 def missing(series: Series) -> list[str]:
-    """Why some could be run at no value at all, each reason once."""
-    reasons = (curves.nowhere(series, key) for key in ("time", "memory"))
-    return list(dict.fromkeys(sentence for found in reasons for sentence in found.values()))
+    """Why some could be run at no value at all: one sentence each."""
+    reasons = curves.nowhere(series, "memory") | curves.nowhere(series, "time")
+    return list(dict.fromkeys(reasons.values()))
 
 
 def roof_chart(series: Series, name: str, roof: Roof | None, gpu: bool) -> None:
@@ -79,6 +79,10 @@ def figures_table(series: Series, name: str, architecture: str | None = None) ->
         key=f"{name}-table",
         width="stretch",
         hide_index=True,
+        placeholder=TABLE["none"],
+        column_config={
+            name: st.column_config.NumberColumn(format="%.2f") for name in table.FRACTIONS
+        },
     )
     st.download_button(
         TABLE["csv"],

@@ -14,6 +14,10 @@ from kernels.bench.run_kernels import tflops
 Cell = str | int | float | bool | None
 Row = dict[str, Cell]
 MEGA = 1e6
+FRACTIONS = tuple(
+    TABLE[name] for name in TABLE if name.endswith(("_us", "_mb", "_mj")) or name == "tflops"
+)
+"""Columns that the screen rounds; the file has them whole."""
 
 
 def rows(series: Series, formulas: Formulas) -> list[Row]:

@@ -147,6 +147,7 @@ HOW = {
 TABLE = {
     "title": "The figures",
     "csv": "Table (CSV)",
+    "none": "–",
     "csv_help": "This table, with machine, versions and date.",
     "implementation": "implementation",
     "direction": "pass",
