@@ -117,7 +117,7 @@ def growth(problem: Problem, implementation: str, direction: str) -> int:
     after = peak_rss_bytes()
     del result
     if not forgotten and after == largest_before:
-        least = in_words(after - before)
+        least = in_words(max(0, after - before))
         raise RuntimeError(f"its peak is below {least}, which is all that this system can tell")
     return max(0, after - before)
 

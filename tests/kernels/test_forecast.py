@@ -148,6 +148,20 @@ def test_a_time_out_is_a_sentence_and_leaves_no_process():
     assert not [one for one in left if one.memory_info().rss > 500e6]
 
 
+@pytest.mark.parametrize("found", [100, 10**12])
+def test_a_peak_that_cannot_be_forgotten_counts_only_where_it_is_passed(monkeypatch, found):
+    """As on macOS: the largest size ever, of which nobody knows when it was."""
+    sizes = iter((100, found))
+    monkeypatch.setattr(peak, "forget_peak", lambda: False)
+    monkeypatch.setattr(peak, "peak_rss_bytes", lambda: next(sizes))
+    small = Problem(1, 1, 64, 64, 32, "float32")
+    if found == 100:
+        with pytest.raises(RuntimeError, match="its peak is below"):
+            peak.growth(small, "eager", "forward")
+    else:
+        assert 0 < peak.growth(small, "eager", "forward") < 10**12
+
+
 def test_other_ends_are_named():
     assert "signal 11" in why_it_died(-11, VIT, "eager", "forward")
     assert "code 3" in why_it_died(3, VIT, "eager", "forward")
