@@ -71,7 +71,8 @@ def memory_row(all_known: Sequence[Known], recorded: bool = False) -> Row:
     for one in all_known:
         peak = one.reading.peak_bytes
         if peak is not None:
-            story = told([TAG[one.reading.peak_by]], one.reading)
+            how = TAG.get(one.reading.peak_by)
+            story = told([how] if how else [], one.reading)
             word = TAG["recorded" if recorded else "measured"]
             bars.append(Bar(one.name, peak, in_words(peak), Tag(word, story), stores=one.stores))
         elif one.timed and not recorded:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.memory import SIDES
 from app.state import State, fitted, from_url, moved, selection, to_url, with_selection
+from kernels.registry import IMPLEMENTATIONS
 from vit.grid import PatchGrid
 
 patches = st.tuples(st.integers(0, 9999), st.integers(0, 9999))
@@ -27,6 +28,8 @@ states = st.builds(
     pin=st.none() | queries,
     scale=st.sampled_from(["shared", "each", "log"]),
     opacity=st.integers(0, 100).map(lambda percent: percent / 100),
+    compare=st.none()
+    | st.lists(st.sampled_from(list(IMPLEMENTATIONS)), min_size=2, unique=True).map(tuple),
 )
 
 
@@ -35,7 +38,12 @@ def test_what_is_written_is_read_back(state: State) -> None:
     assert from_url(to_url(state)) == (state, ())
 
 
-@given(st.dictionaries(st.sampled_from(list(to_url(State(query=(1, 2), pin=(3, 4))))), st.text()))
+@given(
+    st.dictionaries(
+        st.sampled_from(list(to_url(State(query=(1, 2), pin=(3, 4), compare=("a", "b"))))),
+        st.text(),
+    )
+)
 def test_any_text_gives_a_state_that_can_be_written(params: dict[str, str]) -> None:
     state, dropped = from_url(params)
     assert from_url(to_url(state)) == (state, ())
@@ -67,6 +75,10 @@ def test_any_text_gives_a_state_that_can_be_written(params: dict[str, str]) -> N
         ("opacity", "nan"),
         ("opacity", "1.5"),
         ("opacity", ""),
+        ("compare", "fa2"),
+        ("compare", "fa2,fa2"),
+        ("compare", "fa2,mine"),
+        ("compare", ""),
     ],
 )
 def test_nonsense_is_dropped_by_name(name: str, text: str) -> None:
@@ -78,7 +90,8 @@ def test_names_of_others_are_left_alone() -> None:
 
 
 def test_the_form_of_an_address() -> None:
-    state = State(query=(12, 20), pin="class", square=True, opacity=0.5)
+    compare = ("naive", "torch-cpu-flash")
+    state = State(query=(12, 20), pin="class", square=True, opacity=0.5, compare=compare)
     assert to_url(state) == {
         "picture": "cat",
         "side": "518",
@@ -91,6 +104,7 @@ def test_the_form_of_an_address() -> None:
         "pin": "class",
         "scale": "shared",
         "opacity": "0.5",
+        "compare": "naive,torch-cpu-flash",
     }
 
 
