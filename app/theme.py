@@ -139,6 +139,7 @@ COST_CSS = """
     column-gap: 0.4rem;
     align-items: baseline;
   }
+  .cost-row p + .cost-quiet { margin-top: 0.4rem; }
   .cost-name { overflow-wrap: anywhere; }
   .cost-value { text-align: right; }
   .cost-value:not(:has(+ .cost-tag)) { grid-column: 2 / -1; color: var(--quiet); }

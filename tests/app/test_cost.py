@@ -27,6 +27,7 @@ from app.figures.bars import Bar, Group, Mark, Tag, row, share, token_scale
 from app.text.cost import RATIO, ROW, TAG, WORK
 from kernels import Problem
 from kernels.bench.reading import Reading
+from kernels.traffic import formula
 from kernels.traffic.roofs import H200_ON_CHIP
 from tests.app.played_jobs import PlayedJobs, fill
 
@@ -100,10 +101,10 @@ def test_a_reserved_note_is_hidden_from_everybody() -> None:
 def test_the_panel_has_the_colours_of_the_theme() -> None:
     text = (Path(theme.__file__).parents[1] / ".streamlit/config.toml").read_text()
     modes = tomllib.loads(text)["theme"]
-    assert theme.ACCENT_LIGHT == modes["light"]["primaryColor"]
-    assert theme.ACCENT_DARK == modes["dark"]["primaryColor"]
-    assert theme.PAGE_LIGHT == modes["light"]["backgroundColor"]
-    assert theme.PAGE_DARK == modes["dark"]["backgroundColor"]
+    assert modes["light"]["primaryColor"] == theme.ACCENT_LIGHT
+    assert modes["dark"]["primaryColor"] == theme.ACCENT_DARK
+    assert modes["light"]["backgroundColor"] == theme.PAGE_LIGHT
+    assert modes["dark"]["backgroundColor"] == theme.PAGE_DARK
 
 
 # --- which figure, and what is said of two ------------------------------------------------------------
@@ -119,10 +120,9 @@ def test_before_anything_is_measured_the_formula_stands_there() -> None:
     found = [on_gpu("naive"), on_gpu("fa2")]
     groups, _ = hbm_row(found)
     assert [bar[0::2] for bar in bars_of(groups)] == [("naive", "formula"), ("fa2", "formula")]
-    naive, fa2 = (by_formula(PROBLEM, name) for name in ("naive", "fa2"))
-    assert groups[0].notes == (
-        RATIO["asked"].format(one="naive", other="fa2", factor=f"{naive.total / fa2.total:.1f}"),
-    )
+    factor = formula(PROBLEM, "naive").total / formula(PROBLEM, "fa2").total
+    words = RATIO["asked"].format(one="naive", other="fa2", factor=f"{factor:.1f}")
+    assert groups[0].notes == (words,)
     for groups, _ in (time_row(found), memory_row(found)):
         assert bars_of(groups) == [(name, ROW["unmeasured"], "") for name in ("naive", "fa2")]
         assert groups[0].notes == ()
