@@ -37,11 +37,10 @@ def compiled() -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
     def attend(q, k, v, blocks, scale, grouped, packed):
-        asked, options = AuxRequest(lse=True), {}
-        if packed:
-            # Of few queries torch packs those of a group into one tile, and finds no kernel where that
-            # is longer than a block of the mask. Its kernel for many queries takes any.
-            options["FORCE_USE_FLEX_ATTENTION"] = True
+        asked = AuxRequest(lse=True)
+        # Of few queries torch packs those of a group into one tile, and finds no kernel where that is
+        # longer than a block of the mask. Its kernel for many queries takes any.
+        options: Any = {"FORCE_USE_FLEX_ATTENTION": True} if packed else {}
         output, found = flex_attention(
             q, k, v, block_mask=blocks, scale=scale, enable_gqa=grouped, return_aux=asked,
             kernel_options=options,
