@@ -19,7 +19,9 @@ INTERPRETED_SCORES = 2**20
 """Scores (batch x heads x queries x keys) that the interpreter works through in about a minute at most."""
 
 INTERPRETER_LOCK = threading.RLock()
-"""Held by whoever runs Triton's interpreter: its grid index and its patched language are the whole process's."""
+"""Held by whoever runs Triton's interpreter: its grid index and its patched language are the whole process's.
+
+Each interpreted launch takes it (`take_turns`); take it yourself around what must not be interrupted."""
 
 
 def prepare() -> None:
@@ -41,6 +43,27 @@ def environment_that_interprets() -> dict[str, str]:
 def interprets() -> bool:
     """True where Triton interprets in this process, or would if it were imported now."""
     return not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def take_turns() -> None:
+    """From now on interpreted launches follow one another, whichever threads they come from.
+
+    For the module that all our kernels import, once it has imported Triton. Where Triton compiles there is no
+    interpreter in this process, and nothing to do.
+    """
+    interpreter = sys.modules.get("triton.runtime.interpreter")
+    if interpreter is None:
+        return
+    run = interpreter.InterpretedFunction.run
+    if getattr(run, "takes_turns", False):
+        return
+
+    def run_alone(self, *arguments, **named):
+        with INTERPRETER_LOCK:
+            return run(self, *arguments, **named)
+
+    setattr(run_alone, "takes_turns", True)  # noqa: B010  pyright knows no attribute of a function
+    interpreter.InterpretedFunction.run = run_alone
 
 
 def reason_against(problem: Problem, device: torch.device) -> str | None:

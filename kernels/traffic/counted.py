@@ -20,8 +20,8 @@ from kernels.traffic.formula import check, passes, this_gpu
 from kernels.traffic.ledger import Direction, KernelTraffic, Traffic, TrafficError
 from kernels.triton_mode import environment_that_interprets, interprets
 
-MOST_COUNTED = 40_000
-"""Meetings of two tiles that one count may walk through: a minute or two."""
+MOST_COUNTED = 120.0
+"""Seconds that one count may take, by forecast."""
 
 WORKER = "kernels.traffic.count_worker"
 
@@ -84,8 +84,10 @@ def counting_seconds(
     """About how long `counted` will take here, within a factor of three; for a line of progress."""
     gpu = gpu or this_gpu()
     check(problem, implementation, direction, gpu)
-    seconds = pace.meetings(problem, implementation, direction, gpu) * pace.SECONDS_A_MEETING
-    return seconds + (0.5 if interprets() else pace.SECONDS_TO_START_A_WORKER)
+    begin = pace.SECONDS_TO_BEGIN if interprets() else pace.SECONDS_TO_START_A_WORKER
+    if problem.empty:
+        return 0.0
+    return begin + pace.forecast_seconds(problem, implementation, direction, gpu)
 
 
 def refuse(
@@ -97,12 +99,11 @@ def refuse(
             "Counting runs the kernels in Triton's interpreter, and Triton is not installed; it comes with "
             "requirements.txt on Linux. The formula needs none."
         )
-    meetings = pace.meetings(problem, implementation, direction, gpu)
-    if meetings > MOST_COUNTED and not without_limit:
-        minutes = max(1, round(meetings * pace.SECONDS_A_MEETING / 60))
+    seconds = pace.forecast_seconds(problem, implementation, direction, gpu)
+    if seconds > MOST_COUNTED and not without_limit:
         raise TrafficError(
             f"Counting {implementation} at {problem.queries:,} × {problem.keys:,} tokens would take about "
-            f"{minutes} minutes; the formula gives the same bytes at once."
+            f"{seconds / 60:,.0f} minutes; the formula gives the same bytes at once."
         )
 
 

@@ -17,6 +17,7 @@ from triton.runtime import interpreter
 from kernels.traffic import without_values
 from kernels.traffic.kinds import run_each_kind
 from kernels.traffic.ledger import KernelTraffic
+from kernels.traffic.remembered import Remembered
 from kernels.triton_mode import INTERPRETER_LOCK
 
 
@@ -40,29 +41,33 @@ class Count:
         self.lines[-1][1] += read
         self.lines[-1][2] += written
 
+    @property
+    def newest(self) -> tuple[int, int]:
+        """What the newest launch has read and written so far."""
+        return self.lines[-1][1], self.lines[-1][2]
+
     def take(self) -> tuple[int, int]:
-        """What the newest launch has read and written so far, which is then forgotten."""
-        _, *moved = self.lines[-1]
+        """The same, which is then forgotten."""
+        moved = self.newest
         self.lines[-1][1:] = 0, 0
-        return moved[0], moved[1]
+        return moved
 
 
 @contextmanager
 def counting(values: bool = False) -> Iterator[Count]:
     """Count the launches inside, of this thread; other threads' launches wait until it is over.
 
-    With `values` every program computes as ever. Without, of all programs that are of one kind two are run
-    (see `kinds`), through the same loops, loads and stores, but on no memory: what is loaded is zero, what
-    is stored is dropped and products are not multiplied. No loop and no mask of our kernels depends on a
-    value, so the count is the same; a test insists. Tensors on torch's device "meta", which take no
-    memory, will then do.
+    With `values` every program computes as ever. Without, two programs stand for all of their kind (see
+    `kinds`) and go through the same loops, loads and stores, but on no memory: what is loaded is zero, what
+    is stored is dropped, products are not multiplied, and a helper that is called again in the same way is
+    not run again. No loop and no mask of our kernels depends on a value, so the count is the same; a test
+    insists. Tensors on torch's device "meta", which take no memory, will then do.
     """
     count = Count()
     with INTERPRETER_LOCK, ExitStack() as stack:
         for owner, name, new in [
             *bookkeeping(count),
-            *without_detours(),
-            *([] if values else shortened(count)),
+            *(without_detours() if values else shortened(count)),
             *counters(count, values),
         ]:
             stack.enter_context(swapped(owner, name, new))
@@ -136,7 +141,7 @@ def bookkeeping(count: Count) -> list[Replacement]:
     return [(interpreter.InterpretedFunction, "run", counted_run)]
 
 
-def without_detours() -> list[Replacement]:
+def without_detours(remembered: Remembered | None = None) -> list[Replacement]:
     """The same interpreter, several times faster, and with numpy 2.4 under Triton 3.6 too.
 
     It looks for an int32 overflow after each addition and product of integers, and makes Triton's language
@@ -151,7 +156,9 @@ def without_detours() -> list[Replacement]:
         if helper.fn.__module__ not in ready:
             interpreter._patch_lang(helper.fn)
             ready.add(helper.fn.__module__)
-        return helper.rewrite()(*arguments, **named)
+        if remembered is None:
+            return helper.rewrite()(*arguments, **named)
+        return remembered.call(helper, helper.rewrite(), arguments, named)
 
     def with_an_index(tensor, scope):
         make_tensors_ready(tensor, scope)
@@ -165,12 +172,15 @@ def without_detours() -> list[Replacement]:
 
 
 def shortened(count: Count) -> list[Replacement]:
-    """No values, and two programs of each kind."""
+    """No values, nothing twice, and two programs of each kind."""
+    remembered = Remembered(count)
 
     def call_grid(executor, *arguments, **named):
         run_each_kind(executor, arguments, named, count)
 
     return [
+        *without_detours(remembered),
         *without_values.replacements(),
+        *remembered.replacements(),
         (interpreter.GridExecutor, "__call__", call_grid),
     ]

@@ -1,6 +1,12 @@
-"""How much work a count will be, roughly: meetings of two tiles that the interpreter walks through."""
+"""About how long a count takes: meetings of two tiles that the interpreter walks through, by what one costs.
+
+Two programs of a kind stand for all, and what a helper has done before is remembered, so that a meeting costs
+least where many are alike.
+"""
 
 from __future__ import annotations
+
+import dataclasses
 
 from kernels.fa1 import tile_sizes as fa1_tiles
 from kernels.fa2 import tile_sizes as fa2_tiles
@@ -11,56 +17,65 @@ from kernels.traffic.formula import passes
 from kernels.traffic.ledger import Direction
 from kernels.traffic.loops import Sizes, tiles_in
 
-SECONDS_A_MEETING = 0.0025
-"""Between 0.0015 and 0.005 on two cores of a server, idle and busy."""
+SECONDS_A_MEETING = {
+    ("naive", "forward"): 0.004,
+    ("naive", "backward"): 0.003,
+    ("fa1", "forward"): 0.0008,
+    ("fa1", "backward"): 0.003,
+    ("fa2", "forward"): 0.0006,
+    ("fa2", "backward"): 0.0008,
+}
+"""(implementation, pass) -> of one core of a server; half as much again as when it has nothing else to do."""
+
+SECONDS_TO_BEGIN = 0.5
+"""Triton's import, and the first launch."""
 
 SECONDS_TO_START_A_WORKER = 5.0
 
 
-def meetings(problem: Problem, implementation: str, direction: Direction, gpu: str) -> int:
-    """Of one head of keys, with the queries that share it."""
-    sizes = Sizes.of(problem, gpu)
-    return sum(COSTS[implementation, part](sizes) for part in passes(direction))
+def forecast_seconds(
+    problem: Problem, implementation: str, direction: Direction, gpu: str
+) -> float:
+    """Of one head of keys, with the queries that share it; without what it takes to begin."""
+    one = dataclasses.replace(problem, batch=1, heads=problem.group, kv_heads=1)
+    sizes = Sizes.of(one, gpu)
+    return sum(
+        MEETINGS[implementation, part](sizes) * SECONDS_A_MEETING[implementation, part]
+        for part in passes(direction)
+    )
 
 
-def flash(sizes: Sizes, table: Table, programs: int) -> int:
-    """Tiles of queries by tiles of keys; where a program has one tile, and all see alike, few of them."""
+def of_tiles(sizes: Sizes, table: Table) -> int:
+    """All tiles of queries by all tiles of keys, of one head; half of them under a causal mask."""
     tiles = sizes.tiles(table)
     rows = tiles_in(sizes.queries, tiles.block_q)
     columns = tiles_in(sizes.keys, tiles.block_k)
-    if sizes.causal:
-        return rows * columns // 2 + rows + columns
-    return min(programs, rows) * columns
+    return rows * columns // 2 + rows + columns if sizes.causal else rows * columns
 
 
-def group(sizes: Sizes) -> int:
-    """Query heads of one head of keys."""
-    return sizes.heads // sizes.kv_heads
+def of_few_rows(sizes: Sizes, table: Table) -> int:
+    """The same where a program has one tile: without a causal mask three programs stand for all."""
+    tiles = sizes.tiles(table)
+    longest = max(sizes.queries, sizes.keys)
+    few = 3 * tiles_in(longest, min(tiles.block_q, tiles.block_k))
+    return of_tiles(sizes, table) if sizes.causal else min(few, of_tiles(sizes, table))
 
 
-def fa1(sizes: Sizes, table: Table, heads: int) -> int:
-    """One program has all of a head."""
-    return heads * flash(sizes, table, programs=sizes.queries)
+def of_sums(sizes: Sizes) -> int:
+    """One product with the N x N matrix, and twenty more for what makes it."""
+    longest = max(sizes.keys, sizes.heads * sizes.queries)
+    return 20 + 3 * tiles_in(longest, sizes.tiles(naive_tiles.SUMS).block_k)
 
 
-def fa2_backward(sizes: Sizes) -> int:
-    keys = flash(sizes, fa2_tiles.BACKWARD_KEYS, programs=4)
-    return group(sizes) * keys + flash(sizes, fa2_tiles.BACKWARD_QUERIES, programs=4)
-
-
-def naive(sizes: Sizes, products: int) -> int:
-    """Products with the N x N matrix; what makes one takes little."""
-    tiles = sizes.tiles(naive_tiles.SUMS)
-    longest = max(sizes.keys, group(sizes) * sizes.queries)
-    return 20 + products * 3 * tiles_in(longest, tiles.block_k)
-
-
-COSTS = {
-    ("naive", "forward"): lambda sizes: naive(sizes, 1),
-    ("naive", "backward"): lambda sizes: naive(sizes, 3),
-    ("fa1", "forward"): lambda sizes: fa1(sizes, fa1_tiles.FORWARD, min(2, group(sizes))),
-    ("fa1", "backward"): lambda sizes: fa1(sizes, fa1_tiles.BACKWARD, group(sizes)),
-    ("fa2", "forward"): lambda sizes: flash(sizes, fa2_tiles.FORWARD, programs=4),
-    ("fa2", "backward"): fa2_backward,
+MEETINGS = {
+    ("naive", "forward"): of_sums,
+    ("naive", "backward"): lambda sizes: 3 * of_sums(sizes),
+    ("fa1", "forward"): lambda sizes: min(2, sizes.heads) * of_tiles(sizes, fa1_tiles.FORWARD),
+    ("fa1", "backward"): lambda sizes: sizes.heads * of_tiles(sizes, fa1_tiles.BACKWARD),
+    ("fa2", "forward"): lambda sizes: of_few_rows(sizes, fa2_tiles.FORWARD),
+    ("fa2", "backward"): lambda sizes: (
+        sizes.heads * of_few_rows(sizes, fa2_tiles.BACKWARD_KEYS)
+        + of_few_rows(sizes, fa2_tiles.BACKWARD_QUERIES)
+    ),
 }
-"""(implementation, pass) -> the meetings."""
+"""(implementation, pass) -> meetings of the tiles of one head of keys."""
