@@ -39,7 +39,7 @@ def nearest(
     enough = [key for key, group in chosen.items() if len(group) >= 2]
     if not enough or problem.empty:
         return ()
-    return chosen[min(enough, key=lambda key: distance(key[0], problem))]
+    return chosen[min(enough, key=lambda key: distance(chosen[key], problem))]
 
 
 def like(one: Problem, other: Problem) -> bool:
@@ -50,9 +50,12 @@ def like(one: Problem, other: Problem) -> bool:
     )
 
 
-def distance(one: Problem, other: Problem) -> tuple[float, bool]:
-    """As a factor of tokens; of two equally near ones, the one of the same dtype."""
-    return abs(math.log(one.queries / other.queries)), one.dtype != other.dtype
+def distance(group: Sequence[Reading], problem: Problem) -> tuple[float, int, bool]:
+    """As a factor of tokens; of the equally near, what says the most, then what has the same dtype."""
+    one = group[0].problem
+    figures = [(of.time_us, of.peak_bytes, of.hbm_cold, of.hbm_warm) for of in group]
+    said = sum(figure is not None for four in figures for figure in four)
+    return abs(math.log(one.queries / problem.queries)), -said, one.dtype != problem.dtype
 
 
 def as_known(found: Sequence[Reading]) -> list[Known]:

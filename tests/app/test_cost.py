@@ -297,6 +297,8 @@ def test_the_nearest_recorded_problem_stands_beside() -> None:
         (1370, "fa2"),
         (1370, "naive"),
     ]
+    poorer = [replace(at(1370, name, dtype="float32"), time_us=None) for name in ("naive", "fa2")]
+    assert cost_recorded.nearest([*poorer, *found], here, ("fa2", "naive")) == nearest
     assert cost_recorded.nearest(found, replace(here, head_dim=128), ("fa2", "naive")) == ()
     groups, _ = time_row(cost_recorded.as_known(nearest), recorded=True)
     assert {bar[2] for bar in bars_of(groups)} == {TAG["recorded"]}
