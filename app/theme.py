@@ -42,6 +42,11 @@ CSS = f"""
     font-size: 1.4rem;
     padding: 0;
   }}
+  /* A bar, a box or a sentence: what stands below keeps its place. */
+  .st-key-sweep-status {{
+    min-height: 3.5rem;
+    justify-content: center;
+  }}
   /* The upload field stands in a line with other choices, so it is as low as they are; what it
      takes is told in its help, not by a list of endings. */
   [class*="st-key-upload-"] section {{

@@ -117,8 +117,12 @@ def not_here(sweep: Sweep) -> dict[str, str]:
 def missing_choice(sweep: Sweep) -> None:
     """Folded away: who cannot run here, each with its sentence."""
     missing = not_here(sweep)
-    if not missing:
-        return
+    with st.container():
+        if missing:
+            expander_of(missing)
+
+
+def expander_of(missing: dict[str, str]) -> None:
     with st.expander(SWEEP["missing"]):
         for name, sentence in missing.items():
             st.markdown(SWEEP["missing_one"].format(name=name, sentence=sentence))

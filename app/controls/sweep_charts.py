@@ -28,8 +28,9 @@ def charts(series: Series, name: str, hbm: bool, architecture: str | None = None
         for kind, column in zip(kinds, st.columns(2), strict=True):
             with column:
                 show(figures[kind].update_layout(height=height), kind, name, series)
-    for sentence in missing(series):
-        st.caption(sentence)
+    with st.container():
+        for sentence in missing(series):
+            st.caption(sentence)
 
 
 def missing(series: Series) -> list[str]:

@@ -70,10 +70,11 @@ def start_choice(sweep: Sweep) -> None:
             disabled=goes_on(latest()),
         )
         st.markdown(to_do(sweep), width="content")
-    for name, value, sentence in will_not_fit(sweep):
-        at = f"{value:,} {SWEEP[sweep.over]}"
-        note = RUN["will_not_fit"].format(name=name, at=at, sentence=sentence)
-        st.caption(f"{note} {RUN['tried'] if sweep.try_anyway else RUN['left_out']}")
+    with st.container():
+        for name, value, sentence in will_not_fit(sweep):
+            at = f"{value:,} {SWEEP[sweep.over]}"
+            note = RUN["will_not_fit"].format(name=name, at=at, sentence=sentence)
+            st.caption(f"{note} {RUN['tried'] if sweep.try_anyway else RUN['left_out']}")
 
 
 def to_do(sweep: Sweep) -> str:
@@ -128,14 +129,19 @@ def draw(sweep: Sweep, was_live: bool) -> None:
         st.rerun()  # the whole page, so that nobody asks any more and Start is back
     if job is not None:
         job.touch()
-        progress(now)
     # While it runs, its own settings; afterwards the ones chosen, with whatever is known of them.
     shown = st.session_state.get(MEASURED, sweep) if live else sweep
-    if shown != sweep:
-        st.caption(RUN["other_settings"])
     series = series_of(shown, now.readings)
-    if any(reading.busy for reading in series.readings):
-        st.warning(RUN["busy"])
+    # In a place of its own, so that what stands below keeps its place on the page.
+    with st.container(key="sweep-status"):
+        if job is None:
+            st.info(RUN["before"])
+        else:
+            progress(now)
+        if shown != sweep:
+            st.caption(RUN["other_settings"])
+        if any(reading.busy for reading in series.readings):
+            st.warning(RUN["busy"])
     gpu = choices.on_gpu()
     charts(series, LIVE, shown.hbm)
     st.caption(" ".join((HOW["laws"], HOW["crosses"], HOW["png"])))
@@ -145,17 +151,17 @@ def draw(sweep: Sweep, was_live: bool) -> None:
 
 
 def progress(now: Snapshot) -> None:
-    """One line of fixed height: a bar and Stop while it goes on, else how it ended."""
+    """A bar and Stop while it goes on, else how it ended."""
     done = sum(reading.time_us is not None for reading in now.readings)
     counts = {"done": done, "count": len(now.readings)}
     if now.state in GOES_ON:
-        left, right = st.columns([5, 1], vertical_alignment="center")
         waits = RUN["waiting_one"] if now.ahead == 1 else RUN["waiting"].format(ahead=now.ahead)
-        left.progress(
-            min(max(now.progress, 0.0), 1.0),
-            waits if now.state == "waiting" else now.sentence or RUN["running"],
-        )
-        right.button(RUN["stop"], key="sweep-stop", on_click=stop, width="stretch")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.progress(
+                min(max(now.progress, 0.0), 1.0),
+                waits if now.state == "waiting" else now.sentence or RUN["running"],
+            )
+            st.button(RUN["stop"], key="sweep-stop", on_click=stop)
     elif now.state == "stopped":
         st.info(RUN["stopped"].format(**counts))
     elif now.state == "failed":

@@ -48,6 +48,7 @@ SWEEP = {
 RUN = {
     "start": "Start",
     "stop": "Stop",
+    "before": "Nothing is being measured. What is known by formula stands in the charts already.",
     "to_do": "{sizes} sizes × {names} implementations: {count} times and peaks to measure.",
     "will_not_fit": "{name} from {at} on: {sentence}",
     "left_out": "It is left out.",

@@ -16,7 +16,8 @@ def page() -> None:
     sweep = choices.chosen()
     choices.write(sweep)
     st.markdown(PAGE["lead"])
-    session.show_notices()
+    with st.container():  # notices come and go, and nothing below them moves in the page's order
+        session.show_notices()
     choices.sweep_choice(sweep)
     choices.missing_choice(sweep)
     start_choice(sweep)

@@ -50,17 +50,24 @@ def stop(page) -> None:
     page.locator(".st-key-sweep-stop button").click()
 
 
+def choose(page, field: str, option: str) -> None:
+    """Take an option of one of the lists."""
+    page.locator(f".st-key-sweep-{field} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+    name = f"{field}={option.partition(' ')[0].replace(',', '')}"
+    page.wait_for_function("name => location.search.includes(name)", arg=name)
+
+
 def count(page) -> int:
-    """Points of time that are drawn."""
-    return page.locator(f"{LIVE} .points path").count()
+    """Points of time that are drawn; Streamlit hides a chart's last picture before it takes it away."""
+    return page.locator(f"{LIVE} .points path").filter(visible=True).count()
 
 
 def wait_for_points(page, least: int) -> None:
-    page.wait_for_function(
-        "([place, least]) => document.querySelectorAll(place + ' .points path').length >= least",
-        arg=[LIVE, least],
-        timeout=MEASURED_MS,
-    )
+    end = time.monotonic() + MEASURED_MS / 1000
+    while count(page) < least:
+        assert time.monotonic() < end, f"fewer than {least} points"
+        page.wait_for_timeout(200)
 
 
 def wait_for(page, sentence: str, timeout: int = MEASURED_MS) -> None:
@@ -93,22 +100,13 @@ def test_a_sweep_is_run_stopped_half_way_and_another_one_started(visit) -> None:
     wait_for(page, "Stopped.", timeout=10_000)
     assert time.monotonic() - pressed < 10
     assert not workers(), "the measuring process has gone"
-    kept = count(page)
-    assert 2 <= kept < 10, "what was measured is kept, and it was half-way"
-    page = visit(SHORT)
+    assert 2 <= count(page) < 10, "what was measured is kept, and it was half-way"
+    choose(page, "tokens", "1,370 · 518 px")
+    choose(page, "heads", "1")
     start(page)
     wait_for(page, RUN["done"].format(done=6, count=6))
     assert count(page) == 6
     assert not workers()
-
-
-def test_the_same_visitor_starts_again_after_a_stop(visit) -> None:
-    page = visit(SHORT)
-    start(page)
-    stop(page)
-    wait_for(page, "Stopped.", timeout=10_000)
-    start(page)
-    wait_for(page, RUN["done"].format(done=6, count=6))
 
 
 def test_two_visitors_measure_in_turn_and_are_told(visit) -> None:
@@ -150,9 +148,9 @@ def test_a_link_brings_the_choices_back_and_survives_the_panel(visit) -> None:
 def test_the_table_can_be_downloaded(visit) -> None:
     page = visit(SHORT)
     with page.expect_download() as started:
-        page.locator(".st-key-live-csv button").click()
+        page.locator(".st-key-live-csv button").filter(visible=True).click()
     assert started.value.suggested_filename == "flashlens-live-over-tokens.csv"
-    with open(started.value.path(), newline="") as file:
+    with started.value.path().open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 6
     assert {TABLE["machine"], TABLE["versions"], TABLE["when"]} <= lines[0].keys()
