@@ -163,7 +163,7 @@ def traffic_parts(_: Recipe, rows: Sequence[Line]) -> list[str]:
     parts = ["Read + written, MB:\n", grid(rows, name, source, both)]
     if asked:
         parts += [
-            "Asked of L2, in sectors of 32 bytes, read + written, MB:\n",
+            "Asked of L2 by the multiprocessors, read + written, MB:\n",
             grid(asked, name, source, lambda row: both(row, "l2")),
         ]
     failed = [f"- {name(r)}, {source(r)}: {r['failed']}" for r in rows if r["failed"]]

@@ -30,8 +30,9 @@ class Measured(Traffic):
     """
 
     cache: Cache
-    l2_read: int  # asked of L2 by the multiprocessors: sectors x 32
+    l2_read: int  # asked of L2 by the multiprocessors, where L1 had it not
     l2_written: int
+    l2_looked_up: int  # what of l2_read was left after equal requests of neighbours had been merged
     time_us: float  # under the profiler, all kernels together; timing is the benchmark's task
     calibration: Calibration
     passes: int | None  # runs of a kernel that its DRAM figures took; None where ncu did not say
@@ -223,6 +224,7 @@ def measurement(
         cache=cache,
         l2_read=sum(one.l2_read or 0 for one in l2_part),
         l2_written=sum(one.l2_written or 0 for one in l2_part),
+        l2_looked_up=sum(one.l2_looked_up or 0 for one in l2_part),
         time_us=sum(one.time_us for one in dram_part),
         calibration=run.calibration,
         passes=run.passes,

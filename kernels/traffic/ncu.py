@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,19 +18,23 @@ CACHE_CONTROL = {"cold": "all", "warm": "none"}
 """cold: caches are emptied before each kernel. warm: they hold what the kernel before has left."""
 
 DRAM_READ, DRAM_WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
-L2_READ, L2_WRITTEN = (
-    f"lts__t_sectors_srcunit_tex_op_{way}.sum" for way in ("read", "write")
-)  # what the multiprocessors ask of L2; `lts__t_bytes` would count its other customers too
+L2_READ = "l1tex__m_xbar2l1tex_read_bytes.sum"  # what comes to the multiprocessors,
+L2_WRITTEN = "l1tex__m_l1tex2xbar_write_bytes.sum"  # and what they send
+L2_LOOKED_UP = "lts__t_sectors_srcunit_tex_op_read.sum"
+"""What of it L2 had to look up: since Ampere equal requests of neighbouring multiprocessors are merged before they
+reach it, so this can be half of what was asked for."""
 TIME = "gpu__time_duration.sum"
 DRAM_ONLY = (DRAM_READ, DRAM_WRITTEN, TIME)
-EVERYTHING = (*DRAM_ONLY, L2_READ, L2_WRITTEN)
+EVERYTHING = (*DRAM_ONLY, L2_READ, L2_WRITTEN, L2_LOOKED_UP)
+PASSES = "profiler__replayer_passes"
 SECTOR_BYTES = 32
 
 UNITS = {
     DRAM_READ: ("byte",),
     DRAM_WRITTEN: ("byte",),
-    L2_READ: ("sector",),
-    L2_WRITTEN: ("sector",),
+    L2_READ: ("byte",),
+    L2_WRITTEN: ("byte",),
+    L2_LOOKED_UP: ("sector",),
     TIME: ("nsecond", "ns"),  # before ncu 2024, and since
 }
 
@@ -104,14 +107,16 @@ def arguments(cache: Cache, metrics: Sequence[str], log: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel's line: bytes, and the L2 sectors in bytes; None where they were not asked for."""
+    """One kernel's line, in bytes; None where something was not asked for."""
 
     kernel: str
     dram_read: int
     dram_written: int
     l2_read: int | None
     l2_written: int | None
+    l2_looked_up: int | None
     time_us: float
+    passes: int | None  # how often the kernel was run for it
 
 
 def launches(log: str, metrics: Sequence[str]) -> list[Launch]:
@@ -163,16 +168,18 @@ def launch(row: dict[str, str], metrics: Sequence[str]) -> Launch:
             raise unreadable(f"{row[name]!r} for {name}")
         return value
 
-    def sectors(name: str) -> int | None:
-        return round(figure(name)) * SECTOR_BYTES if name in metrics else None
+    def wanted(name: str, unit: int = 1) -> int | None:
+        return round(figure(name)) * unit if name in metrics else None
 
     return Launch(
         row["Kernel Name"],
         round(figure(DRAM_READ)),
         round(figure(DRAM_WRITTEN)),
-        sectors(L2_READ),
-        sectors(L2_WRITTEN),
+        wanted(L2_READ),
+        wanted(L2_WRITTEN),
+        wanted(L2_LOOKED_UP, SECTOR_BYTES),
         figure(TIME) / 1e3,
+        round(figure(PASSES)) if row.get(PASSES) else None,
     )
 
 
@@ -193,9 +200,9 @@ def split(found: Sequence[Launch]) -> list[list[Launch]]:
     return parts
 
 
-def passes(text: str) -> int | None:
+def passes(found: Iterable[Launch]) -> int | None:
     """How often the kernel that needed most runs was run, or None where ncu does not say."""
-    return max((int(n) for n in re.findall(r"- (\d+) pass(?:es)?\b", text)), default=None)
+    return max((one.passes for one in found if one.passes is not None), default=None)
 
 
 # --- when it refuses --------------------------------------------------------------------------------

@@ -79,10 +79,11 @@ def run(
         text = log.read_text(errors="replace") if log.exists() else ""
     lines = spoken(ended.stdout)
     refuse(ended, text, finished={"done": True} in lines, timeout_s=timeout_s)
-    found = understood(lines, ncu.launches(text, metrics))
+    launches = ncu.launches(text, metrics)
+    found = understood(lines, launches)
     if len(found.parts) != len(requests):
         raise ncu.unreadable("another number of requests than was asked for")
-    return replace(found, passes=ncu.passes(text + ended.stdout + ended.stderr))
+    return replace(found, passes=ncu.passes(launches))
 
 
 def spoken(stdout: str) -> list[dict[str, Any]]:
