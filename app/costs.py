@@ -9,6 +9,8 @@ from app.figures.roofline import Moved
 from app.text.speed import CHART
 from kernels import Problem
 from kernels.bench.reading import Reading
+from kernels.traffic.counted import MOST_COUNTED
+from kernels.traffic.counted import counting_seconds as seconds_of_counting
 from kernels.traffic.formula import WITH_LOOPS, compulsory, formula, stores_matrix
 from kernels.traffic.ledger import DIRECTIONS, TrafficError
 
@@ -37,6 +39,21 @@ def least_bytes(problem: Problem, implementation: str, direction: str) -> int | 
         return compulsory(problem, matrix, as_direction(direction)).total
     except TrafficError:
         return None
+
+
+def counting_seconds(entries: Iterable[tuple[Problem, str, str]]) -> float:
+    """About how long it takes to count their bytes, without those that would take too long to be tried."""
+    found = [counted_in(*entry) for entry in entries if entry[1] in WITH_LOOPS]
+    return sum(seconds for seconds in found if seconds <= MOST_COUNTED)
+
+
+@lru_cache(maxsize=4096)
+def counted_in(problem: Problem, implementation: str, direction: str) -> float:
+    """Seconds of one count; none where it is refused at once."""
+    try:
+        return seconds_of_counting(problem, implementation, as_direction(direction))
+    except TrafficError:
+        return 0.0
 
 
 def formulas(

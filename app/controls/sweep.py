@@ -105,6 +105,7 @@ def who(sweep: Sweep) -> None:
         on_change=change,
         args=("implementations",),
         width="content",
+        wrap=True,
     )
 
 

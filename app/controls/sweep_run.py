@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import streamlit as st
 
-from app import compute, session
+from app import compute, costs, session
 from app.controls import sweep as choices
 from app.controls.sweep_charts import charts, figures_table, roof_chart
 from app.figures.curves import Series
@@ -80,7 +80,12 @@ def start_choice(sweep: Sweep) -> None:
 def to_do(sweep: Sweep) -> str:
     """How much there is to measure."""
     sizes, names = len(sweep.values), len(sweep.implementations)
-    return RUN["to_do"].format(sizes=sizes, names=names, count=sizes * names)
+    measured = RUN["to_do"].format(sizes=sizes, names=names, count=sizes * names)
+    seconds = costs.counting_seconds(sweep.entries)
+    if seconds < 1:
+        return measured
+    took = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"{measured} {RUN['to_count'].format(seconds=took)}"
 
 
 def will_not_fit(sweep: Sweep) -> Iterator[tuple[str, int, str]]:

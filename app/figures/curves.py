@@ -51,6 +51,13 @@ class Series:
         x = logs.at(self.x(reading.problem))
         return CHART["point"].format(name=reading.implementation, x=x, over=words.SWEEP[self.over])
 
+    def about(self, text: str) -> str:
+        """What stands under a title: whatever was recorded names its machine, also in a saved picture."""
+        machines = [reading.machine for reading in self.readings if reading.machine]
+        if self.source != CHART["recorded"] or not machines:
+            return text
+        return CHART["recorded_about"].format(machine=machines[0], about=text)
+
     def origin(self, reading: Reading, source: str) -> str:
         """The last line: how, where and when."""
         parts = [source, reading.machine, reading.when, CHART["busy"] if reading.busy else ""]
@@ -81,7 +88,7 @@ def time_chart(series: Series) -> go.Figure:
     return draw(
         Chart(
             title=CHART["time"],
-            about=CHART["time_about"],
+            about=series.about(CHART["time_about"]),
             over=series.over,
             xs=series.xs,
             units=units.TIME_US,
@@ -108,7 +115,7 @@ def rate_chart(series: Series) -> go.Figure:
     return draw(
         Chart(
             title=CHART["rate"],
-            about=rate_rule(series),
+            about=series.about(rate_rule(series)),
             over=series.over,
             xs=series.xs,
             units=units.RATE,
@@ -136,7 +143,7 @@ def memory_chart(series: Series) -> go.Figure:
     return draw(
         Chart(
             title=CHART["memory"],
-            about=CHART.get(way, CHART["memory_about"]),
+            about=series.about(CHART.get(way, CHART["memory_about"])),
             over=series.over,
             xs=series.xs,
             units=units.BYTES,
@@ -167,7 +174,7 @@ def traffic_chart(series: Series, formulas: Formulas, hbm: bool) -> go.Figure:
     return draw(
         Chart(
             title=CHART["traffic"],
-            about=CHART["traffic_about_gpu"] if hbm else CHART["traffic_about"],
+            about=series.about(CHART["traffic_about_gpu" if hbm else "traffic_about"]),
             over=series.over,
             xs=series.xs,
             units=units.BYTES,

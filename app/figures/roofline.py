@@ -61,7 +61,7 @@ def roofline(series: Series, moved: Moved, roof: Roof | None) -> go.Figure:
         across += [roof.ridge / 10, roof.ridge * 10]
     wide = logs.decades_around(across, default=(0, 3))
     figure = logs.framed(
-        CHART["roofline"], CHART["roofline_about"], CHART["intensity"], powers(wide)
+        CHART["roofline"], series.about(CHART["roofline_about"]), CHART["intensity"], powers(wide)
     )
     rates = [dot.rate for points in found.values() for dot in points]
     if roof is not None:

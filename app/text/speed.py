@@ -48,8 +48,9 @@ SWEEP = {
 RUN = {
     "start": "Start",
     "stop": "Stop",
-    "before": "Nothing is being measured. What is known by formula stands in the charts already.",
+    "before": "Nothing is being measured. What is known already stands in the charts.",
     "to_do": "{sizes} sizes × {names} implementations: {count} times and peaks to measure.",
+    "to_count": "Counting bytes takes about {seconds} of it.",
     "will_not_fit": "{name} from {at} on: {sentence}",
     "left_out": "It is left out.",
     "tried": "It is tried all the same.",
@@ -83,6 +84,7 @@ CHART = {
     "traffic_about": "read and written, as the kernel asks for it",
     "roofline_about": "near a roof the machine is well used",
     "line": "{name} · {source}",
+    "recorded_about": "{machine}: {about}",
     "law_square": "grows with N²",
     "law_linear": "grows with N",
     "law_linear_other": "grows in step",
@@ -140,7 +142,7 @@ HOW = {
         "Bytes by formula, each tensor once (eager: with its N × N matrix); a CPU's own traffic is not "
         "measured."
     ),
-    "roofline_gpu": "Bytes by this GPU's counters, cold, where they were read; else by formula.",
+    "roofline_gpu": "Bytes by the GPU's counters, cold, where they were read; else by formula, each tensor once.",
     "no_roofs_recorded": "That machine's roofs are not recorded.",
     "no_roofs_live": "The roofs come with the first sweep: a large copy and a large matrix product.",
 }

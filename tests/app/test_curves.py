@@ -177,12 +177,11 @@ def test_zero_bytes_have_no_place_on_a_logarithmic_axis() -> None:
     assert list(lines["fa2 · measured warm"]["y"]) == [None]
 
 
-def test_recorded_lines_say_so() -> None:
-    assert all(name.endswith("· recorded") for name in named(curves.time_chart(recorded_series())))
-
-
-def recorded_series() -> Series:
-    return replace(series(), source="recorded")
+def test_what_was_recorded_says_so_and_where() -> None:
+    figure = curves.time_chart(replace(series(), source="recorded"))
+    assert all(name.endswith("· recorded") for name in named(figure))
+    assert "a played machine" in figure.to_dict()["layout"]["title"]["subtitle"]["text"]
+    assert "played" not in str(curves.time_chart(series()).to_dict()["layout"]["title"])
 
 
 @pytest.mark.parametrize("chart", CHARTS)

@@ -94,6 +94,13 @@ def test_before_anything_is_measured_formulas_stand_there(open_page: Open) -> No
     assert buttons(page) == {"sweep-start": True}
 
 
+def test_how_much_there_is_to_do_is_told(open_page: Open) -> None:
+    told = RUN["to_do"].format(sizes=3, names=2, count=6)
+    assert told in words(open_page())
+    assert "Counting bytes takes about" in words(open_page(**{"with": "naive,fa2"}))
+    assert "Counting bytes takes about" not in words(open_page())
+
+
 def test_start_asks_for_what_is_chosen(open_page: Open, line: PlayedJobs) -> None:
     page = open_page(**{"with": "eager,fa2", "pass": "forward+backward", "causal": "1", "try": "1"})
     request = start(page, line).request
