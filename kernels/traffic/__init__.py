@@ -3,6 +3,7 @@
 from kernels.traffic.counted import counted, counting_seconds
 from kernels.traffic.formula import compulsory, formula, law, stores_matrix
 from kernels.traffic.ledger import DIRECTIONS, KernelTraffic, Traffic, TrafficError
+from kernels.traffic.measured import measured, measured_all
 
 __all__ = [
     "DIRECTIONS",
@@ -14,5 +15,7 @@ __all__ = [
     "counting_seconds",
     "formula",
     "law",
+    "measured",
+    "measured_all",
     "stores_matrix",
 ]
