@@ -93,7 +93,6 @@ CHART = {
     "heads": "heads",
     "head_dim": "width of a head (head_dim)",
     "intensity": "FLOP for each byte moved",
-    "flop_rate": "FLOP/s",
     "memory_roof": "memory: {rate}/s · {source}",
     "compute_roof": "matrix product: {rate} · {source}",
     "not_run": "{name} · not run at {x}",
@@ -148,7 +147,6 @@ HOW = {
 }
 
 TABLE = {
-    "title": "The figures",
     "csv": "Table (CSV)",
     "none": "–",
     "csv_help": "This table, with machine, versions and date.",
