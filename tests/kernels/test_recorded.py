@@ -69,7 +69,8 @@ def test_what_is_committed_can_be_shown() -> None:
         assert reading.machine
         assert reading.when
         assert "commit" in reading.versions
-        assert reading.time_us or reading.peak_bytes or reading.counted or reading.refused
+        bytes_moved = reading.counted or reading.hbm_cold or reading.hbm_warm
+        assert reading.time_us or reading.peak_bytes or bytes_moved or reading.refused
 
 
 def test_a_line_becomes_a_reading(tmp_path: Path) -> None:
