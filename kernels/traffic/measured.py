@@ -125,7 +125,8 @@ def measured_all(
                 with kept.in_line(PATIENCE * timeout_s):
                     got = {**known(keys)}  # somebody may have measured it while we waited
                     new = [request for request in asked if request not in got]
-                    got |= in_one_run(new, cache, here, timeout_s) if new else {}
+                    cold = {request: found.get((*request, "cold")) for request in new}
+                    got |= in_one_run(new, cache, here, timeout_s, cold) if new else {}
                     keep((keys[request], got[request]) for request in new)
             except CountersError as refusal:
                 fault = refusal
@@ -191,29 +192,64 @@ def keep(found: Iterable[tuple[kept.Key, Measured | CountersError]]) -> None:
 
 
 def in_one_run(
-    requests: Sequence[Request], cache: Cache, here: Here, timeout_s: float
+    requests: Sequence[Request],
+    cache: Cache,
+    here: Here,
+    timeout_s: float,
+    cold: Mapping[Request, Measured | CountersError | None],
 ) -> dict[Request, Measured | CountersError]:
     """All of them in one replay.
 
-    Warm figures must come from a kernel's first run, since the second one finds what the first has left. Where
-    ncu needs more runs for all counters, or does not say, DRAM is measured once more by itself.
+    Warm figures must come from a kernel's first run, since the second one finds what the first has left. So under
+    "warm" DRAM is measured alone where ncu needs more runs for all counters. What a kernel asks of L2 does not
+    depend on what the caches hold: where all were measured `cold`, it is taken from there, and one run is saved.
 
     Raises:
         CountersError: nothing was measured.
     """
-    run = profiled.run(here.program, requests, cache, ncu.EVERYTHING, timeout_s)
-    dram = run
-    if cache == "warm" and run.passes != 1:
+    asked = [one for request in requests if isinstance(one := cold[request], Measured)]
+    if cache == "warm" and len(asked) == len(requests):
         dram = profiled.run(here.program, requests, cache, ncu.DRAM_ONLY, timeout_s)
+        asks = [L2(one.l2_read, one.l2_written, one.l2_looked_up) for one in asked]
+        parts = [part if isinstance(part, CountersError) else None for part in dram.parts]
+    else:
+        run = profiled.run(here.program, requests, cache, ncu.EVERYTHING, timeout_s)
+        dram = run
+        if cache == "warm" and run.passes != 1:
+            dram = profiled.run(here.program, requests, cache, ncu.DRAM_ONLY, timeout_s)
+        asks = [L2.of(part) for part in run.parts]
+        parts = [
+            next((p for p in pair if isinstance(p, CountersError)), None)
+            for pair in zip(run.parts, dram.parts, strict=True)
+        ]
     found: dict[Request, Measured | CountersError] = {}
-    for request, l2_part, dram_part in zip(requests, run.parts, dram.parts, strict=True):
-        bad = next((p for p in (l2_part, dram_part) if isinstance(p, CountersError)), None)
-        found[request] = bad or measurement(l2_part, dram_part, dram, cache, here)  # pyright: ignore[reportArgumentType] - neither is bad
+    for request, bad, l2, part in zip(requests, parts, asks, dram.parts, strict=True):
+        found[request] = bad or measurement(l2, part, dram, cache, here)  # pyright: ignore[reportArgumentType] - it is not bad
     return found
 
 
+@dataclass(frozen=True)
+class L2:
+    """What the kernels of a call ask of L2, in bytes."""
+
+    read: int = 0
+    written: int = 0
+    looked_up: int = 0
+
+    @classmethod
+    def of(cls, part: Sequence[Launch] | CountersError) -> Self:
+        """The sum over the launches; nothing where there are none."""
+        if isinstance(part, CountersError):
+            return cls()
+        return cls(
+            sum(one.l2_read or 0 for one in part),
+            sum(one.l2_written or 0 for one in part),
+            sum(one.l2_looked_up or 0 for one in part),
+        )
+
+
 def measurement(
-    l2_part: Sequence[Launch], dram_part: Sequence[Launch], run: Run, cache: Cache, here: Here
+    l2: L2, dram_part: Sequence[Launch], run: Run, cache: Cache, here: Here
 ) -> Measured:
     detail = tuple(KernelTraffic(one.kernel, one.dram_read, one.dram_written) for one in dram_part)
     return Measured(
@@ -222,9 +258,9 @@ def measurement(
         "measured",
         detail,
         cache=cache,
-        l2_read=sum(one.l2_read or 0 for one in l2_part),
-        l2_written=sum(one.l2_written or 0 for one in l2_part),
-        l2_looked_up=sum(one.l2_looked_up or 0 for one in l2_part),
+        l2_read=l2.read,
+        l2_written=l2.written,
+        l2_looked_up=l2.looked_up,
         time_us=sum(one.time_us for one in dram_part),
         calibration=run.calibration,
         passes=run.passes,

@@ -120,6 +120,24 @@ def test_all_in_one_process_for_each_mode(stage, monkeypatch):
     assert [run["options"]["--cache-control"] for run in runs(stage)] == ["all", "none"]
 
 
+def test_what_is_asked_of_l2_is_measured_once_for_both_modes(stage):
+    found = door.measured_all([FORWARD])
+    first, second = runs(stage)
+    assert ncu.L2_READ in first["options"]["--metrics"]
+    assert ncu.L2_READ not in second["options"]["--metrics"]
+    cold, warm = (found[*FORWARD, cache] for cache in ("cold", "warm"))
+    assert cold.l2_read == warm.l2_read == L2_READ
+    assert (cold.passes, warm.passes) == (2, 1)
+
+
+def test_what_failed_cold_is_asked_again_warm(stage, monkeypatch):
+    monkeypatch.setenv("PLAYED_NCU", "naive runs out")
+    found = door.measured_all([NAIVE, FORWARD])
+    assert [ncu.L2_READ in run["options"]["--metrics"] for run in runs(stage)] == [1, 1, 0]
+    assert found[*NAIVE, "warm"].cause == "out of memory"
+    assert found[*FORWARD, "warm"].l2_read == L2_READ
+
+
 def test_out_of_memory_loses_no_other(stage, monkeypatch):
     monkeypatch.setenv("PLAYED_NCU", "naive runs out")
     found = door.measured_all([NAIVE, FORWARD], ["cold"])
