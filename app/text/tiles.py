@@ -1,0 +1,83 @@
+"""The words of the page Tiles. PAGE to PROOF: the page; PLAYER: the component."""
+
+from __future__ import annotations
+
+PAGE = {
+    "title": "Tiles",
+    "lead": (
+        "One tile of queries walks through one head of your picture, as the kernel does it. "
+        "Press play, or step."
+    ),
+    "subject": (
+        "Layer {layer}, head {head}. Queries {first} to {last} of {tokens}, {steps} steps, float32."
+    ),
+    "walking": "Running the kernel on queries {first} to {last}, one tile of keys after another.",
+    "bad_link": "The link's {name} makes no sense here, so its default is taken.",
+    "not_here": "This picture has no such place as the link's {name}, so its own default is taken.",
+    "too_large": (
+        "Tiles of {tile} need {need} on the chip and one block has {limit}, so {instead} are taken."
+    ),
+}
+
+LINK = {
+    "label": "Walk this head",
+    "help": "Opens the page Tiles: this picture, layer and head, and the tile that holds this query.",
+}
+
+CHOICE = {
+    "algorithm": "Algorithm",
+    "naive": "Naive, in three kernels",
+    "fa1": "FlashAttention-1",
+    "fa2": "FlashAttention-2",
+    "fa2-backward": "Backward: P is built again",
+    "tile": "Tile {queries} × {keys}",
+    "tile_help": "Queries × keys of a tile, and what lies on the chip with it.",
+    "tile_title": (
+        "Queries × keys of a tile, and the bytes that one program then holds on the chip (formula). "
+        "One block of {gpu} has {limit}."
+    ),
+    "tile_one": "{queries} × {keys}  \n{need}",
+    "this_gpu": "this GPU",
+    "recorded_gpu": "an NVIDIA H200 (recorded; there is no GPU here)",
+    "query_tile": "Queries",
+    "query_tile_one": "tile {number} of {count}: {first}–{last}",
+    "query_tile_own": "tile {number} of {count}: {first}–{last}, with the query",
+    "query_tile_help": "The tile of queries that is walked. It follows the query of the page Heads.",
+    "layer": "Layer",
+    "head": "Head",
+    "causal": "Causal",
+    "causal_help": "Each query sees the keys up to its own place only; later tiles are never read.",
+    "broken": "Break it",
+    "broken_help": "The same kernel with one step left out, beside the right one.",
+    "whole": "nothing: the right kernel",
+    "sum-not-rescaled": "the sum is not rescaled",
+    "output-not-rescaled": "the output is not rescaled",
+    "divided-every-step": "divided at every step",
+    "no-maximum": "no maximum",
+    "log-base": "logarithm of the wrong base",
+    "tail-not-masked": "keys behind the end count",
+    "alpha-upside-down": "α upside down",
+}
+
+BREAK = {
+    "what": "**{label}.** {wrong} {why}",
+    "exact": "{exact_when}",
+}
+
+PROOF = {
+    "real": (
+        "Last step against {name} ({dtype}), the kernel that this machine takes for its maps: "
+        "largest difference **{difference}** on {rows} rows (measured)."
+    ),
+    "error": "Largest error against float64: **{error}** (measured).",
+    "broken": (
+        "Broken, its largest error is **{broken}**; the right kernel's is {error} (both measured)."
+    ),
+    "bytes": (
+        "This walk asked for {read} to read and {written} to write (counted at the kernel's own loads "
+        "and stores); its loops say {formula_read} and {formula_written} (formula): **{verdict}**."
+    ),
+    "same": "the same to the byte",
+    "differ": "they differ by {bytes}, which is a fault of ours",
+    "head": "All {count} query tiles of this head: {read} read, {written} written (formula).",
+}
