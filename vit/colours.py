@@ -32,6 +32,19 @@ PROBABILITY: tuple[Rgb, ...] = (
 )
 """Evenly spaced control points, dark (none) to bright (most); straight lines in sRGB between them."""
 
+SIGNED: tuple[Rgb, ...] = (
+    (17, 76, 143),
+    (75, 118, 171),
+    (129, 159, 198),
+    (185, 202, 224),
+    (245, 245, 245),
+    (220, 194, 180),
+    (192, 145, 120),
+    (161, 98, 61),
+    (128, 50, 0),
+)
+"""For signed values: blue below zero, brown above, both darkening alike from near white (OKLab)."""
+
 
 def probability_table(steps: int = 256) -> np.ndarray:
     """The scale as uint8 [steps, 3], first row darkest."""
