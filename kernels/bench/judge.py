@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kernels.bench.recipes import KernelRecipe, KernelTarget
 from kernels.bench.record import Row
@@ -28,7 +28,7 @@ def verdicts(recipe: KernelRecipe, rows: Sequence[Row]) -> Iterator[str]:
             yield f"{name}, {direction}: {linear(own)}"
 
 
-def problem_of(row: Row) -> Problem:
+def problem_of(row: Mapping[str, object]) -> Problem:
     """The problem that a row was measured on."""
     sizes = {name: int(str(row[name])) for name in SIZES}
     return Problem(**sizes, dtype=str(row["dtype"]), causal=str(row["causal"]) == "True")

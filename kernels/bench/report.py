@@ -6,14 +6,28 @@ import csv
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
+from kernels.bench.judge import problem_of
 from kernels.bench.recipes import RECIPES, KernelRecipe, Recipe, TrafficRecipe, ViewerRecipe
 from kernels.bench.record import RESULTS, BenchError
+from kernels.problem import Problem
+from kernels.traffic import formula
+from kernels.traffic.ledger import Direction
 
 PAGE = Path(__file__).parents[2] / "docs/performance.md"
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 NOT_TIMED = "–"
 WAYS = ("read", "written")
+REQUESTS, ROOFS, SM = "l2_requests.csv", "roofs.csv", "sm_90"
+REQUEST_COLUMNS = {
+    "formula": "",
+    "asked of L1": "asked_of_l1",
+    "asked of L2": "asked_of_l2",
+    "looked up in L2": "looked_up_in_l2",
+    "formula, written": "",
+    "sent to L2": "sent_to_l2",
+}
 PROBLEM = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "dtype", "causal")
 
 Line = dict[str, str]
@@ -52,6 +66,7 @@ def tables(results: Path) -> str:
             own = latest([row for row in rows if row["machine"] == machine], key)
             parts.append(f"#### {name} on {machine}\n\n{recorded(own)}\n")
             parts += parts_of(recipe, own)
+    parts += request_parts(results / REQUESTS) + roof_parts(results / ROOFS)
     return "\n".join(parts)
 
 
@@ -159,7 +174,11 @@ def traffic_parts(_: Recipe, rows: Sequence[Line]) -> list[str]:
             return NOT_TIMED
         return " + ".join(three_digits(str(float(row[f"{what}_{w}"]) / 1e6)) for w in WAYS)
 
-    asked = [dict(row, source="asked of L2", cache="") for row in rows if row["cache"] == "warm"]
+    asked = [
+        dict(row, source="asked of L2", cache="")
+        for row in rows
+        if row["cache"] == "warm" and row["l2_read"]
+    ]
     parts = ["Read + written, MB:\n", grid(rows, name, source, both)]
     if asked:
         parts += [
@@ -168,6 +187,45 @@ def traffic_parts(_: Recipe, rows: Sequence[Line]) -> list[str]:
         ]
     failed = [f"- {name(r)}, {source(r)}: {r['failed']}" for r in rows if r["failed"]]
     return parts + (["Not measured:\n\n" + "\n".join(failed) + "\n"] if failed else [])
+
+
+def call_of(row: Line) -> tuple[Problem, str, Direction]:
+    return problem_of(row), row["implementation"], cast(Direction, row["direction"])
+
+
+def request_parts(path: Path) -> list[str]:
+    """What each launch asked of L1, of L2, and what L2 looked up, beside the formula's bytes of today."""
+    rows = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
+    if not rows:
+        return []
+    table: list[Line] = []
+    for key in dict.fromkeys(map(call_of, rows)):
+        call = [row for row in rows if call_of(row) == key]
+        for row, part in zip(call, formula(*key, gpu=SM).detail, strict=True):
+            figures = {"formula": part.bytes_read, "formula, written": part.bytes_written}
+            for column in REQUEST_COLUMNS:
+                value = figures.get(column) or int(row[REQUEST_COLUMNS[column]])
+                table.append({**row, "column": column, "value": f"{value:,}"})
+
+    def name(row: Line) -> str:
+        return f"{problem_name(row)}: {row['implementation']} {row['direction']}, {row['kernel']}"
+
+    title = f"### {path.stem}\n\nBytes read, launch by launch, and written; by other counters.\n"
+    shown = grid(table, name, lambda row: row["column"], lambda row: row["value"])
+    return [title, f"#### {path.stem} on {rows[0]['machine']}\n\n{recorded(rows)}\n", shown]
+
+
+def roof_parts(path: Path) -> list[str]:
+    """What a machine can do at most: a large copy, a large matrix product."""
+    rows = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
+    parts = []
+    for row in latest(rows, ("machine",)):
+        memory, arithmetic = (float(row[name]) / 1e12 for name in ("bytes_per_s", "flops_per_s"))
+        parts.append(
+            f"#### roofs on {row['machine']}\n\n{recorded([row])} A large copy moved {memory:.2f} TB/s, read and "
+            f"written together; a matrix product in {row['dtype']} ran at {arithmetic:.0f} TFLOP/s.\n"
+        )
+    return ["### roofs\n", *parts] if parts else []
 
 
 # --- the recipe of whole programs -------------------------------------------------------------------
