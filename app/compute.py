@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import streamlit as st
@@ -19,10 +19,13 @@ from app.jobs import Jobs
 from app.line import Line
 from app.memory import Forecast, available_bytes, forecast, in_words
 from app.state import State
+from app.state_tiles import Tiles
 from app.store import ByteStore
 from app.text import en
 from app.trouble import TooLarge, Trouble, is_out_of_memory, release_memory
 from app.uploads import Uploads, is_upload, receive_in_memory
+from app.walks import Walked
+from app.walks import walked as walk_head
 from kernels import Problem, choose, self_test
 from kernels.selftest import SelfTest
 from vit.config import PRESETS
@@ -42,6 +45,7 @@ TRACE_SHARE = 0.3
 PICTURE_LIMIT_BYTES = 512 * 2**20
 SCREEN_LIMIT_BYTES = 64 * 2**20
 SURVEY_LIMIT_BYTES = 128 * 2**20
+WALK_LIMIT_BYTES = 128 * 2**20
 
 
 def device() -> torch.device:
@@ -63,6 +67,7 @@ class Shared:
         self.screens: ByteStore[bytes] = ByteStore(SCREEN_LIMIT_BYTES)
         self.traces: ByteStore[Trace] = ByteStore(int(TRACE_SHARE * free))
         self.surveys: ByteStore[Survey] = ByteStore(SURVEY_LIMIT_BYTES)
+        self.walks: ByteStore[Walked] = ByteStore(WALK_LIMIT_BYTES)
         self.seconds: dict[tuple[str, int], float] = {}
 
 
@@ -262,6 +267,22 @@ def maps(state: State, traced: Trace, query: Query, direction: Direction) -> Sur
 def evidence(traced: Trace, layer: int, query: Query) -> Proof:
     """How far the rebuilt rows are from float64, measured now."""
     return alone_on_gpu(lambda: proof(traced, layer, query))
+
+
+def walked(state: State, traced: Trace, tiles: Tiles, query_tile: int) -> Walked:
+    """One query tile of the head on the screen; kept, so that only a changed choice runs the kernel.
+
+    Raises:
+        TraceError: the walk cannot be taken, in one sentence.
+    """
+    store, shown = shared().walks, photo(state.picture, state.square)
+    one = replace(tiles, query_tile=query_tile, row=None, step=0)
+    key = (shown.digest, shown.crop, state.side, state.model, state.layer, state.head, one)
+    found = store.get(key)
+    if found is None:
+        found = alone_on_gpu(lambda: walk_head(traced, state.layer, state.head, one, query_tile))
+        store.put(key, found, found.nbytes)
+    return found
 
 
 def alone_on_gpu(work: Callable[[], T]) -> T:
