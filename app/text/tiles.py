@@ -9,9 +9,10 @@ PAGE = {
         "Press play, or step."
     ),
     "subject": (
-        "Layer {layer}, head {head}. Queries {first} to {last} of {tokens}, {steps} steps, float32."
+        "Layer {layer}, head {head}: queries {first} to {last} of {tokens} tokens, in float32."
     ),
     "walking": "Running the kernel on queries {first} to {last}, one tile of keys after another.",
+    "caption": "layer {layer}, head {head}",
     "bad_link": "The link's {name} makes no sense here, so its default is taken.",
     "not_here": "This picture has no such place as the link's {name}, so its own default is taken.",
     "too_large": (
@@ -36,7 +37,9 @@ CHOICE = {
         "Queries × keys of a tile, and the bytes that one program then holds on the chip (formula). "
         "One block of {gpu} has {limit}."
     ),
+    "size": "{queries} × {keys}",
     "tile_one": "{queries} × {keys}  \n{need}",
+    "kib": "{amount} KB",
     "this_gpu": "this GPU",
     "recorded_gpu": "an NVIDIA H200 (recorded; there is no GPU here)",
     "query_tile": "Queries",
@@ -56,12 +59,7 @@ CHOICE = {
     "no-maximum": "no maximum",
     "log-base": "logarithm of the wrong base",
     "tail-not-masked": "keys behind the end count",
-    "alpha-upside-down": "α upside down",
-}
-
-BREAK = {
-    "what": "**{label}.** {wrong} {why}",
-    "exact": "{exact_when}",
+    "alpha-upside-down": "the factor is upside down",
 }
 
 PROOF = {
@@ -77,7 +75,14 @@ PROOF = {
         "This walk asked for {read} to read and {written} to write (counted at the kernel's own loads "
         "and stores); its loops say {formula_read} and {formula_written} (formula): **{verdict}**."
     ),
+    "bytes_formula": (
+        "This walk asked for {read} bytes to read and {written} to write (formula; the kernel is compiled "
+        "here, and a compiled kernel has no counter)."
+    ),
     "same": "the same to the byte",
     "differ": "they differ by {bytes}, which is a fault of ours",
-    "head": "All {count} query tiles of this head: {read} read, {written} written (formula).",
+    "head": (
+        "All {count} query tiles of this head: {read} read, {written} written (formula). One of its "
+        "N × N matrices would be {stored} in float32 (formula)."
+    ),
 }
