@@ -83,7 +83,8 @@ def output_of(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, name:
 def gradient_of_q(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, name: str) -> Tensor:
     """dQ where the gradient of the output is 1 everywhere, as in the walk."""
     with torch.enable_grad():
-        q = q.detach().clone().requires_grad_()
+        q, k, v = (tensor.clone() for tensor in (q, k, v))  # autograd takes no inference tensors
+        q.requires_grad_()
         output, _ = attention(q, k, v, scale, causal, name)
         return torch.autograd.grad(output, q, torch.ones_like(output))[0]
 

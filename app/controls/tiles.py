@@ -32,6 +32,8 @@ from kernels.trace import BROKEN
 from vit.trace import Trace
 
 KEPT, KEPT_FOR = "kept tiles", "kept tiles for"
+WHOLE = "whole"
+"""Chosen where nothing is broken."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def in_words(tile: tuple[int, int]) -> str:
 def tiles_choice(state: State, tiles: Tiles, head: Head) -> None:
     """All choices; the line wraps where it is too narrow."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="tiles-choices"):
-        select("algorithm", ALGORITHMS, tiles.algorithm, CHOICE.__getitem__, width=215)
+        select("algorithm", ALGORITHMS, tiles.algorithm, CHOICE.__getitem__, width=190)
         tile_choice(tiles, head.head_dim, take_tile)
         select(
             "query_tile",
@@ -143,17 +145,17 @@ def tiles_choice(state: State, tiles: Tiles, head: Head) -> None:
             tile_of(tiles, head.query),
             query_tile_words(tiles, head),
             help=CHOICE["query_tile_help"],
-            width=265,
+            width=225,
         )
-        select("layer", range(head.layers), state.layer, width=80)
-        select("head", range(head.heads), state.head, width=80)
+        select("layer", range(head.layers), state.layer, width=72)
+        select("head", range(head.heads), state.head, width=72)
         select(
             "broken",
-            [None, *(name for name in BROKEN if applies(name, tiles.algorithm))],
-            tiles.broken,
-            lambda name: CHOICE[name or "whole"],
+            [WHOLE, *(name for name in BROKEN if applies(name, tiles.algorithm))],
+            tiles.broken or WHOLE,
+            CHOICE.__getitem__,
             help=CHOICE["broken_help"],
-            width=250,
+            width=225,
         )
         causal_choice(tiles)
 
@@ -223,7 +225,7 @@ def change(field: str) -> None:
     elif field == "causal":
         tiles = replace(tiles, causal=value, step=0)
     else:  # the same step, broken or whole: that is what is compared
-        tiles = replace(tiles, **{field: value})
+        tiles = replace(tiles, broken=None if value == WHOLE else value)
     write(state, tiles)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PAGE = {
     "title": "Tiles",
+    "picture": "{title} · {side} px",
     "lead": (
         "One tile of queries walks through one head of your picture, as the kernel does it. "
         "Press play, or step."
@@ -27,10 +28,10 @@ LINK = {
 
 CHOICE = {
     "algorithm": "Algorithm",
-    "naive": "Naive, in three kernels",
+    "naive": "Naive",
     "fa1": "FlashAttention-1",
     "fa2": "FlashAttention-2",
-    "fa2-backward": "Backward: P is built again",
+    "fa2-backward": "Backward (FA-2)",
     "tile": "Tile {queries} × {keys}",
     "tile_help": "Queries × keys of a tile, and what lies on the chip with it.",
     "tile_title": (
@@ -42,9 +43,9 @@ CHOICE = {
     "kib": "{amount} KB",
     "this_gpu": "this GPU",
     "recorded_gpu": "an NVIDIA H200 (recorded; there is no GPU here)",
-    "query_tile": "Queries",
-    "query_tile_one": "tile {number} of {count}: {first}–{last}",
-    "query_tile_own": "tile {number} of {count}: {first}–{last}, with the query",
+    "query_tile": "Tile of queries",
+    "query_tile_one": "{number} of {count}: {first}–{last}",
+    "query_tile_own": "{number} of {count}: {first}–{last}, the query's",
     "query_tile_help": "The tile of queries that is walked. It follows the query of the page Heads.",
     "layer": "Layer",
     "head": "Head",
@@ -52,7 +53,7 @@ CHOICE = {
     "causal_help": "Each query sees the keys up to its own place only; later tiles are never read.",
     "broken": "Break it",
     "broken_help": "The same kernel with one step left out, beside the right one.",
-    "whole": "nothing: the right kernel",
+    "whole": "nothing",
     "sum-not-rescaled": "the sum is not rescaled",
     "output-not-rescaled": "the output is not rescaled",
     "divided-every-step": "divided at every step",
@@ -72,7 +73,7 @@ PROOF = {
         "Broken, its largest error is **{broken}**; the right kernel's is {error} (both measured)."
     ),
     "bytes": (
-        "This walk asked for {read} to read and {written} to write (counted at the kernel's own loads "
+        "This walk asked for {read} bytes to read and {written} to write (counted at the kernel's own loads "
         "and stores); its loops say {formula_read} and {formula_written} (formula): **{verdict}**."
     ),
     "bytes_formula": (
