@@ -8,19 +8,18 @@ import streamlit as st
 
 from app import costs
 from app.figures import curves, logs, table
-from app.figures.curves import Series
+from app.figures.curves import Formulas, Series
 from app.figures.roofline import Roof, roofline
 from app.text.speed import CHART, HOW, SWEEP, TABLE
 
 
-def charts(series: Series, name: str, hbm: bool, architecture: str | None = None) -> None:
+def charts(series: Series, name: str, hbm: bool, formulas: Formulas) -> None:
     """Two by two; one under the other on a phone. `name` keeps the keys of two sweeps apart."""
-    known = costs.formulas(series.readings, architecture)
     figures = {
         "time": curves.time_chart(series),
         "rate": curves.rate_chart(series),
         "memory": curves.memory_chart(series),
-        "traffic": curves.traffic_chart(series, known, hbm),
+        "traffic": curves.traffic_chart(series, formulas, hbm),
     }
     for kinds in (("time", "rate"), ("memory", "traffic")):
         # Beside each other they are as high as the higher one, so that their axes stay level.

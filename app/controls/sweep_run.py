@@ -148,7 +148,7 @@ def draw(sweep: Sweep, was_live: bool) -> None:
         if any(reading.busy for reading in series.readings):
             st.warning(RUN["busy"])
     gpu = choices.on_gpu()
-    charts(series, LIVE, shown.hbm)
+    charts(series, LIVE, shown.hbm, costs.formulas(series.readings))
     st.caption(" ".join((HOW["laws"], HOW["crosses"], HOW["png"])))
     st.caption(HOW["gpu_bytes"] if gpu else HOW["cpu_bytes"])
     roof_chart(series, LIVE, roof_of(now), gpu)
