@@ -51,19 +51,19 @@ def fitting(tile: tuple[int, int], need: dict[tuple[int, int], int], limit: int)
 
 
 def parts(algorithm: str, tile: tuple[int, int], head_dim: int, dtype: str) -> dict[str, int]:
-    """What lies on the chip and its bytes; together `kernels.trace.sram_bytes`."""
+    """What lies on the chip, by the player's names, and its bytes; together `kernels.trace.sram_bytes`."""
     (queries, keys), width = tile, padded(head_dim)
     element = getattr(torch, dtype).itemsize
     query, key = queries * width * element, keys * width * element
-    square, state, sums = queries * keys * FLOAT32, queries * FLOAT32, queries * width * FLOAT32
+    square, state, sums = queries * keys * FLOAT32, 2 * queries * FLOAT32, queries * width * FLOAT32
     if algorithm == "fa2-backward":
-        inputs = {"Q": query, "dO": query, "K": key, "V": key}
-        return inputs | {"S": square, "dP": square, "lse": state, "delta": state, "dQ": sums}
+        inputs = {"q": query, "do": query, "k": key, "v": key}
+        return inputs | {"s": square, "ds": square, "lse": state, "dq": sums}
     if algorithm != "naive":
-        return {"Q": query, "K": key, "V": key, "S": square, "m": state, "l": state, "O": sums}
-    mixing = {"P": queries * keys * element, "V": key, "O": sums}
+        return {"q": query, "k": key, "v": key, "s": square, "ml": state, "o": sums}
+    mixing = {"p": queries * keys * element, "v": key, "o": sums}
     rest = sram_bytes(algorithm, queries, keys, head_dim, dtype) - square
     if sum(mixing.values()) == rest + square:
         return mixing
     of_queries = rest * queries // (queries + keys)
-    return {"Q": of_queries, "K": rest - of_queries, "S": square}
+    return {"q": of_queries, "k": rest - of_queries, "s": square}

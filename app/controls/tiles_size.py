@@ -19,20 +19,19 @@ def tile_choice(tiles: Tiles, head_dim: int, take: Callable[[tuple[int, int]], N
     with st.popover(label, help=CHOICE["tile_help"], key="tiles-size"):
         gpu = CHOICE["this_gpu" if limit.here else "recorded_gpu"]
         st.caption(CHOICE["tile_title"].format(gpu=gpu, limit=in_kib(limit.bytes)))
-        for queries in SIDES:
-            with st.container(horizontal=True, gap="small"):
-                for keys in SIDES:
-                    tile = queries, keys
-                    st.button(
-                        CHOICE["tile_one"].format(
-                            queries=queries, keys=keys, need=in_kib(need[tile])
-                        ),
-                        key=f"tiles-size-{queries}-{keys}",
-                        type="primary" if tile == tiles.tile else "secondary",
-                        disabled=need[tile] > limit.bytes,
-                        on_click=take,
-                        args=(tile,),
-                    )
+        with st.grid(len(SIDES), min_column_width=72, wrap=False, gap="xxsmall", width=400):
+            for tile in need:
+                st.button(
+                    CHOICE["tile_one"].format(
+                        queries=tile[0], keys=tile[1], need=in_kib(need[tile])
+                    ),
+                    key=f"tiles-size-{tile[0]}-{tile[1]}",
+                    type="primary" if tile == tiles.tile else "secondary",
+                    disabled=need[tile] > limit.bytes,
+                    on_click=take,
+                    args=(tile,),
+                    width="stretch",
+                )
 
 
 def in_kib(nbytes: int) -> str:
