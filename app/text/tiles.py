@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from app.text.player import PLAYER as PLAYER
+
 PAGE = {
     "title": "Tiles",
     "picture": "{title} · {side} px",
@@ -39,7 +41,7 @@ CHOICE = {
         "One block of {gpu} has {limit}."
     ),
     "size": "{queries} × {keys}",
-    "tile_one": "{queries} × {keys}  \n{need}",
+    "tile_one": "{queries}×{keys}  \n{need}",
     "kib": "{amount} KB",
     "this_gpu": "this GPU",
     "recorded_gpu": "an NVIDIA H200 (recorded; there is no GPU here)",
