@@ -48,9 +48,9 @@ CSS = f"""
     justify-content: center;
   }}
   /* Four tile sizes in a row, on a phone too. */
-  [class*="st-key-tiles-size-"] button {
-    padding - inline: 0.2rem;
-  }
+  [class*="st-key-tiles-size-"] button {{
+    padding-inline: 0.2rem;
+  }}
   /* The upload field stands in a line with other choices, so it is as low as they are; what it
      takes is told in its help, not by a list of endings. */
   [class*="st-key-upload-"] section {{
