@@ -7,6 +7,7 @@ import gc
 import torch
 
 from app.text import en
+from kernels.trace import TraceError
 from vit.image import ImageError
 from vit.weights import WeightsError
 
@@ -21,7 +22,7 @@ class TooLarge(Trouble):
 
 def sentence_of(fault: Exception) -> str | None:
     """The sentence that a fault carries for the screen, or None if it was not foreseen."""
-    if isinstance(fault, Trouble | ImageError | WeightsError):
+    if isinstance(fault, Trouble | ImageError | WeightsError | TraceError):
         return str(fault)
     if is_out_of_memory(fault):
         return en.TROUBLE["out_of_memory"]

@@ -9,8 +9,9 @@ from typing import Any
 import streamlit as st
 
 from app import chip, compute, session
-from app.controls.tiles_size import in_kib, tile_choice
+from app.controls.tiles_size import tile_choice
 from app.guard import guarded_callback
+from app.memory import in_words
 from app.state import State
 from app.state_tiles import (
     ALGORITHMS,
@@ -76,10 +77,10 @@ def possible(state: State, traced: Trace) -> Tiles:
     if tile == tiles.tile:
         return tiles
     sentence = PAGE["too_large"].format(
-        tile=in_words(tiles.tile),
-        need=in_kib(need[tiles.tile]),
-        limit=in_kib(limit),
-        instead=in_words(tile),
+        tile=size_words(tiles.tile),
+        need=in_words(need[tiles.tile]),
+        limit=in_words(limit),
+        instead=size_words(tile),
     )
     session.tell(sentence)
     return with_tile(tiles, tile)
@@ -127,7 +128,7 @@ def whole(tiles: Tiles) -> Tiles:
     return replace(tiles, broken=None)
 
 
-def in_words(tile: tuple[int, int]) -> str:
+def size_words(tile: tuple[int, int]) -> str:
     return CHOICE["size"].format(queries=tile[0], keys=tile[1])
 
 
@@ -145,7 +146,7 @@ def tiles_choice(state: State, tiles: Tiles, head: Head) -> None:
             tile_of(tiles, head.query),
             query_tile_words(tiles, head),
             help=CHOICE["query_tile_help"],
-            width=225,
+            width=235,
         )
         select("layer", range(head.layers), state.layer, width=72)
         select("head", range(head.heads), state.head, width=72)
@@ -155,7 +156,7 @@ def tiles_choice(state: State, tiles: Tiles, head: Head) -> None:
             tiles.broken or WHOLE,
             CHOICE.__getitem__,
             help=CHOICE["broken_help"],
-            width=225,
+            width=215,
         )
         causal_choice(tiles)
 

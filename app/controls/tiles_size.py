@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from app import chip, compute
+from app.memory import in_words
 from app.state_tiles import SIDES, Tiles
 from app.text.tiles import CHOICE
 
@@ -18,12 +19,12 @@ def tile_choice(tiles: Tiles, head_dim: int, take: Callable[[tuple[int, int]], N
     label = CHOICE["tile"].format(queries=tiles.block_q, keys=tiles.block_k)
     with st.popover(label, help=CHOICE["tile_help"], key="tiles-size"):
         gpu = CHOICE["this_gpu" if limit.here else "recorded_gpu"]
-        st.caption(CHOICE["tile_title"].format(gpu=gpu, limit=in_kib(limit.bytes)))
+        st.caption(CHOICE["tile_title"].format(gpu=gpu, limit=in_words(limit.bytes)))
         with st.grid(len(SIDES), min_column_width=72, wrap=False, gap="xxsmall", width=400):
             for tile in need:
                 st.button(
                     CHOICE["tile_one"].format(
-                        queries=tile[0], keys=tile[1], need=in_kib(need[tile])
+                        queries=tile[0], keys=tile[1], need=in_words(need[tile])
                     ),
                     key=f"tiles-size-{tile[0]}-{tile[1]}",
                     type="primary" if tile == tiles.tile else "secondary",
@@ -32,8 +33,3 @@ def tile_choice(tiles: Tiles, head_dim: int, take: Callable[[tuple[int, int]], N
                     args=(tile,),
                     width="stretch",
                 )
-
-
-def in_kib(nbytes: int) -> str:
-    """232448 -> "227 KB"; on a chip 1024 bytes make a KB."""
-    return CHOICE["kib"].format(amount=f"{nbytes / 1024:.0f}")

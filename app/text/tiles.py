@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.text.player import PLAYER as PLAYER
+from app.text.player import PLAYER  # noqa: F401 (all words of the page in one place)
 
 PAGE = {
     "title": "Tiles",
@@ -42,12 +42,11 @@ CHOICE = {
     ),
     "size": "{queries} × {keys}",
     "tile_one": "{queries}×{keys}  \n{need}",
-    "kib": "{amount} KB",
     "this_gpu": "this GPU",
     "recorded_gpu": "an NVIDIA H200 (recorded; there is no GPU here)",
     "query_tile": "Tile of queries",
     "query_tile_one": "{number} of {count}: {first}–{last}",
-    "query_tile_own": "{number} of {count}: {first}–{last}, the query's",
+    "query_tile_own": "{number} of {count}: {first}–{last} (query)",
     "query_tile_help": "The tile of queries that is walked. It follows the query of the page Heads.",
     "layer": "Layer",
     "head": "Head",

@@ -1,0 +1,61 @@
+"""Tiles: how does the kernel get there? One query tile walked through a head, step by step."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import compute, session
+from app.arrival import settled
+from app.controls import tiles as choices
+from app.controls.progress import telling
+from app.controls.tiles_picture import picture_popover
+from app.controls.tiles_player import player, player_data
+from app.controls.tiles_proof import proof
+from app.guard import guarded
+from app.state import State
+from app.state_tiles import Tiles, tile_of
+from app.text.tiles import PAGE
+from app.walks import Walked
+from vit.trace import Trace
+
+
+def page() -> None:
+    """What is walked, the walk, and its proof."""
+    state = settled()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(PAGE["lead"], width="stretch")
+        picture_popover(state)
+    walking()
+
+
+@st.fragment
+@guarded
+def walking() -> None:
+    """What a choice redraws: one walk, the player, and the proof under it."""
+    state = session.state()
+    with telling() as tell:
+        test = compute.tested(tell)
+        if not test.passed:
+            st.error(test.sentence)
+            return
+        shown = compute.photo(state.picture, state.square)
+        traced = compute.trace(state, tell)
+    tiles = choices.possible(state, traced)
+    choices.write(state, tiles)
+    with st.container():  # notices come and go, and nothing below them moves in the page's order
+        session.show_notices()
+    choices.tiles_choice(state, tiles, choices.head_of(state, traced))
+    found = walks(state, traced, tiles)
+    player(player_data(state, tiles, shown, traced, found))
+    proof(found[0], found[1] if len(found) > 1 else None)
+
+
+def walks(state: State, traced: Trace, tiles: Tiles) -> list[Walked]:
+    """The right walk, and the broken one where one is asked for; one line says what is going on."""
+    query_tile = tile_of(tiles, traced.token(state.query))
+    line = st.empty()
+    line.caption(choices.subject(state, traced, tiles, PAGE["walking"]))
+    whole = compute.walked(state, traced, choices.whole(tiles), query_tile)
+    found = [whole, *([compute.walked(state, traced, tiles, query_tile)] if tiles.broken else [])]
+    line.caption(choices.subject(state, traced, tiles, PAGE["subject"]))
+    return found
