@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from app.text import en
 from app.text import speed as speed_words
-from app.views import heads, speed
+from app.text import why as why_words
+from app.views import heads, speed, why
 
 
 @dataclass(frozen=True)
@@ -22,4 +23,5 @@ class View:
 PAGES = [
     View(en.FRAME["heads"], "heads", heads.page),
     View(speed_words.PAGE["title"], "speed", speed.page),
+    View(why_words.PAGE["title"], "how", why.page),
 ]
