@@ -44,12 +44,15 @@ def hbm_row(all_known: Sequence[Known], recorded: bool = False) -> Row:
         bars = [measured_bytes(one, name, recorded) for one in all_known if moved(one, name)]
         groups += grouped(bars, ROW[name], "moved")
     rest = [one for one in all_known if not (moved(one, "cold") or moved(one, "warm"))]
+    averages = [one for one in rest if one.reading.hbm_average is not None]
+    groups += grouped([average_bytes(one) for one in averages], ROW["average"], "moved")
+    rest = [one for one in rest if one not in averages]
     asked = [one for one in rest if asked_bytes(one, recorded) is not None]
     bars = [bar for one in asked if (bar := asked_bytes(one, recorded)) is not None]
     groups += grouped(bars, ROW["asked"], "asked")
     unknown = [one for one in rest if one not in asked and one.counters]
     groups += grouped([unmeasured(one, "hbm") for one in unknown], "", "moved")
-    return groups, sentences(asked, "hbm")
+    return groups, sentences([*averages, *asked], "hbm")
 
 
 def time_row(all_known: Sequence[Known], recorded: bool = False) -> Row:
@@ -102,6 +105,13 @@ def measured_bytes(one: Known, cache: str, recorded: bool) -> Bar:
     story = [TAG[f"{cache}_how"], parts(*pair), *([TAG["delayed"]] if cache == "warm" else [])]
     tag = Tag(TAG["recorded" if recorded else "measured"], told(story, one.reading))
     return Bar(one.name, sum(pair), in_words(sum(pair)), tag, stores=one.stores)
+
+
+def average_bytes(one: Known) -> Bar:
+    """What NVML says of the whole GPU while the calls run: an average, and named so."""
+    value = one.reading.hbm_average or 0.0
+    tag = Tag(TAG["measured"], told([TAG["average_how"]], one.reading))
+    return Bar(one.name, value, in_words(value), tag, stores=one.stores)
 
 
 def asked_bytes(one: Known, recorded: bool) -> Bar | None:

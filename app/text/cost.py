@@ -25,6 +25,7 @@ ROW = {
     "asked": "bytes that the kernels ask for; a GPU's L2 serves part of them",
     "cold": "each kernel cold: caches emptied before it",
     "warm": "back to back: caches as the kernel before left them",
+    "average": "on average over a second of calls, back to back; no counters could be read",
     "memory_caption": "beyond the inputs",
     "unmeasured": "not measured yet",
     "measuring": "being measured",
@@ -42,6 +43,10 @@ TAG = {
     "counted_how": "Counted at the loads and stores of the real kernel, in Triton's interpreter.",
     "cold_how": "DRAM counters of the GPU, each kernel with empty caches.",
     "warm_how": "DRAM counters of the GPU, the kernels back to back.",
+    "average_how": (
+        "NVML's average share of the whole GPU's memory bandwidth, reads and writes together: an "
+        "average, not a count."
+    ),
     "delayed": "Up to L2's size of what was written may still have been on its way.",
     "parts": "{read} read, {written} written.",
     "time_how": "Median of {samples} samples from {low} to {high}.",

@@ -20,7 +20,7 @@ FILLS: Mapping[str, tuple[str, ...]] = {
     "time": ("time_us", "time_low_us", "time_high_us", "samples", "timed_by"),
     "memory": ("peak_bytes", "peak_by"),
     "counted": ("counted",),
-    "hbm": ("hbm_cold", "hbm_warm", "l2"),
+    "hbm": ("hbm_cold", "hbm_warm", "hbm_average", "l2"),
     "energy": ("energy_mj",),
 }
 """Want -> the fields of a reading that answer it."""

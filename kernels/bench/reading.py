@@ -33,6 +33,7 @@ class Reading:
     counted: Bytes | None = None  # asked for by the kernel's loads and stores
     hbm_cold: Bytes | None = None  # DRAM, each kernel with empty caches
     hbm_warm: Bytes | None = None  # DRAM, back to back
+    hbm_average: float | None = None  # DRAM, both ways, by NVML's average share of the bandwidth
     l2: Bytes | None = None  # what the multiprocessors asked of L2
     energy_mj: float | None = None  # of one call
     refused: Mapping[str, str] = field(default_factory=dict)

@@ -174,6 +174,18 @@ def test_two_that_store_the_matrix_are_not_compared() -> None:
     assert time_row(shown)[0][0].notes == ("fa2 is 10 times faster than eager.",)
 
 
+def test_an_average_is_called_one() -> None:
+    known = on_gpu("naive", hbm_average=1.5e9, refused={"hbm": "No permission."})
+    groups, notes = hbm_row([known, on_gpu("fa2", hbm_average=1.5e7)])
+    assert [group.caption for group in groups] == [ROW["average"]]
+    assert groups[0].notes == ("naive moves 100 times the bytes of fa2.",)
+    bar = groups[0].bars[0]
+    assert bar.tag is not None
+    assert bar.tag.word == TAG["measured"]
+    assert TAG["average_how"] in bar.tag.story
+    assert notes == ["No permission."]
+
+
 def test_refusals_stand_where_the_bar_would() -> None:
     refused = on_gpu("naive", refused={"time": "It ran out of memory.", "hbm": "No permission."})
     assert time_row([refused])[0][0].bars[0].missing == "It ran out of memory."

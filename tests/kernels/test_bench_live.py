@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import subprocess
@@ -16,10 +17,11 @@ import torch
 from kernels import Problem
 from kernels.bench import allowed, answers, live, timing
 from kernels.bench.asked import Asked, answered, has, in_order, merged, refuse
+from kernels.bench.contestants import make_inputs
 from kernels.bench.peak import NoPeak
 from kernels.bench.reading import Reading
 from kernels.eager import IMPLEMENTATION as EAGER
-from kernels.traffic import roofs
+from kernels.traffic import nvml, roofs
 from kernels.traffic.ledger import Traffic, TrafficError
 
 ROOT = Path(__file__).parents[2]
@@ -272,7 +274,9 @@ def played_counters(monkeypatch, found):
         asked.extend(requests)
         return found
 
-    monkeypatch.setattr("kernels.traffic.measured.measured_all", measured_all)
+    # The package has a function of the module's name.
+    module = importlib.import_module("kernels.traffic.measured")
+    monkeypatch.setattr(module, "measured_all", measured_all)
     monkeypatch.setattr(answers, "reason_against", lambda one, terms: fits.get(one.implementation))
     fits = {"naive": "naive needs 75 GB here."}
     return asked
@@ -300,6 +304,18 @@ def test_a_refused_profiler_is_a_sentence_for_each(monkeypatch):
     played_counters(monkeypatch, found)
     terms = allowed.Terms(torch.device("cuda"), 3)
     assert answers.traffic_of(entries("fa2"), terms) == ["No permission."]
+
+
+def test_where_no_counter_may_be_read_an_average_stands_in(monkeypatch):
+    found = {(SMALL, "fa2", "forward", c): TrafficError("No permission.") for c in ("cold", "warm")}
+    played_counters(monkeypatch, found)
+    monkeypatch.setattr(answers, "inputs_of", lambda problem, device: make_inputs(problem, CPU))
+    average = nvml.BandwidthAverage(12.5, 1.0, 1e12, 1.0, 100)
+    monkeypatch.setattr(nvml, "bandwidth_average", lambda work, device: average)
+    terms = allowed.Terms(torch.device("cuda"), 3)
+    answer, left_out = answers.traffic_of(entries("fa2", "naive"), terms)
+    assert answer == {"hbm_average": 12.5, "refused": {"hbm": "No permission."}}
+    assert left_out == "naive needs 75 GB here."
 
 
 def test_a_broken_profiler_leaves_time_and_memory(monkeypatch):
