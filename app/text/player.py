@@ -27,10 +27,10 @@ PLAYER = {
         "fa2-backward": "The N × N plane, never stored",
     },
     "plane_order": {
-        "fa2": "queries down, keys across; one row of tiles is one program",
-        "fa1": "queries down, keys across; column by column, all in one program",
-        "naive": "queries down, keys across; three kernels pass over all of it",
-        "fa2-backward": "queries down, keys across; one row of tiles is one program",
+        "fa2": "Queries down, keys across; one row of tiles is one program.",
+        "fa1": "Queries down, keys across; one program takes the plane column by column.",
+        "naive": "Queries down, keys across; three kernels pass over all of it.",
+        "fa2-backward": "Queries down, keys across; one row of tiles is one program.",
     },
     "plane_note": {
         "fa2": "All {tokens} × {tokens} scores would take {bytes} (formula). Click a tile of the row.",
@@ -126,8 +126,8 @@ PLAYER = {
     "state_rows": STATE_ROWS,
     # its map
     "maps": "The followed row as a map",
-    "map_far": "over the keys so far",
-    "map_wrong": "broken, so far",
+    "map_far": "so far",
+    "map_wrong": "broken",
     "map_end": "at the end",
     "map_sum": "{seen} keys, sum {sum}.",
     "map_empty": "No weights yet.",

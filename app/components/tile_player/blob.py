@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app.components.tile_player.data import PlayerData
+from app.components.tile_player.story import titles_of
 from vit.colours import PROBABILITY, SIGNED
 
 if TYPE_CHECKING:
@@ -111,12 +112,15 @@ def pack(data: PlayerData, seq: int = 0) -> bytes:
 def pack_walk(walk: Walk, sections: Sections) -> dict[str, object]:
     names = ("implementation", "broken", "causal", "scale", "block_q", "block_k", "query_start")
     names += ("rows", "tokens", "head_dim", "dtype")
-    names += ("formula_read", "formula_written", "head_read", "head_written")
+    names += ("formula_read", "formula_written", "head_read", "head_written", "bytes_source")
     packed: dict[str, object] = {name: getattr(walk, name) for name in names}
     packed["largest_error"] = number(walk.largest_error)
     packed["output"] = sections.add_array(walk.output, exact=False)
     packed["log_sum_exp"] = sections.add_array(walk.log_sum_exp, exact=True)
-    packed["steps"] = [pack_step(step, sections) for step in walk.steps]
+    packed["steps"] = [
+        {**pack_step(step, sections), "titles": titles}
+        for step, titles in zip(walk.steps, titles_of(walk), strict=True)
+    ]
     return packed
 
 

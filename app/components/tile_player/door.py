@@ -15,7 +15,28 @@ from app.components.tile_player.blob import Packed
 from app.components.tile_player.data import PlayerData, PlayerEvent
 
 FOLDER = Path(__file__).parent
-MODULES = ("main.js",)
+MODULES = (
+    "../patch_canvas/words.js",
+    "../patch_canvas/blob.js",
+    "../patch_canvas/colours.js",
+    "../patch_canvas/geometry.js",
+    "../patch_canvas/dom.js",
+    "../patch_canvas/photo.js",
+    "numbers.js",
+    "walk.js",
+    "plane.js",
+    "patches.js",
+    "tile.js",
+    "maps.js",
+    "lanes.js",
+    "values.js",
+    "formula.js",
+    "state.js",
+    "code.js",
+    "controls.js",
+    "player.js",
+    "main.js",
+)
 """In the order of their imports: what a file uses stands before it."""
 
 STATEMENT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)

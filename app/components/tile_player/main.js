@@ -1,13 +1,31 @@
-// Entry of the tile player. In Streamlit the default export is called. Without it, for a page that plays
-// offline: put `modules()` and `style()` of door.py into one <script type="module"> and one <style>, and
-// append `mount(document.getElementById("player"), bytes)`, bytes being a Uint8Array of `pack(data)`.
+// Entry of the tile player. In Streamlit the default export is called. A page that plays offline puts
+// `modules()` and `style()` of door.py into one <script type="module"> and one <style>, and ends the
+// script with `mount(document.getElementById("player"), bytes)`: bytes is a Uint8Array of `pack(data)`.
+// Words, colours and picture are in those bytes; --st-text-color, --st-background-color,
+// --st-primary-color and --st-font, set on any element around it, choose the theme.
 
-/** Draws the player into an element. `onPlace({step, row, walk, seq})` hears where it was stopped. */
-export function mount(parent, bytes, { onPlace = () => {} } = {}) {
-  parent.textContent = String(bytes.length) + String(onPlace);
-  return { accept() {}, stop() {} };
+import { TilePlayer } from "./player.js";
+
+const players = new WeakMap();
+
+/** Draws the player into an element; `onPlace({step, row, walk, seq})` hears where the visitor stopped. */
+export function mount(parent, bytes, onPlace = () => {}) {
+  let player = players.get(parent);
+  if (!player) {
+    player = new TilePlayer(parent, onPlace);
+    players.set(parent, player);
+  }
+  player.onPlace = onPlace;
+  player.accept(bytes);
+  return player;
 }
 
+/** Called by Streamlit for every new answer and every change of theme. */
 export default function (component) {
-  mount(component.parentElement, component.data);
+  const { parentElement, data, setStateValue } = component;
+  const player = mount(parentElement, data, (place) => setStateValue("place", place));
+  return () => {
+    players.delete(parentElement);
+    player.stop();
+  };
 }

@@ -4,6 +4,25 @@ from __future__ import annotations
 
 from app.components.tile_player.data import StoryLines
 from kernels.story import story
+from kernels.trace import TITLES, Walk
+
+BEFORE = {"fa2": ("Take a tile of queries",)}
+AFTER = {
+    "fa2": ("Divide once", "Save the log-sum-exp"),
+    "fa1": ("Finish at the last visit",),
+}
+"""Steps of the story that only the first or the last tile of a walk passes."""
+
+
+def titles_of(walk: Walk) -> list[tuple[str, ...]]:
+    """The headings of the story that each step of a walk passes, in their order."""
+    name, last = walk.implementation, len(walk.steps) - 1
+    return [
+        (BEFORE.get(name, ()) if at == 0 else ())
+        + TITLES[step.phase or name]
+        + (AFTER.get(name, ()) if at == last else ())
+        for at, step in enumerate(walk.steps)
+    ]
 
 
 def story_lines(implementation: str) -> tuple[StoryLines, ...]:

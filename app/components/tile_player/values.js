@@ -1,0 +1,69 @@
+// The numbers of one row at one step, by name, as numbers and in words; and the sentence that tells them.
+
+import { fill } from "../patch_canvas/words.js";
+import { figure, tokenText } from "./numbers.js";
+import { outputSoFar, rowState } from "./walk.js";
+
+/** Every number that a formula, the table or the sentence may name, as numbers. */
+export function stepValues(walk, index, row) {
+  const step = walk.steps[index];
+  const state = rowState(walk, index, row);
+  const place = row * walk.head_dim;
+  const out = step.get("output")[place];
+  const isFirst = index === 0 || walk.steps[index - 1].phase !== step.phase;
+  const oldOut = isFirst ? 0 : walk.steps[index - 1].get("output")[place];
+  const at = row * step.keys + (state.best - step.key_start);
+  const values = { ...state, out, old_out: oldOut, log_sum_exp: walk.logSumExp[row] };
+  values.kept = oldOut * keptFactor(walk, state);
+  values.new_out = out * (dividesNow(walk) ? state.sum : 1) - values.kept;
+  const soFar = outputSoFar(walk, index, row);
+  values.divided = soFar ? soFar[0] : NaN;
+  for (const name of ["weights", "grad_weights"]) if (step.has(name)) values[name] = step.get(name)[at];
+  if (step.has("delta")) {
+    values.delta = step.get("delta")[row];
+    values.grad_score = values.weights * (values.grad_weights - values.delta);
+  }
+  return values;
+}
+
+function dividesNow(walk) {
+  return walk.implementation === "fa1" || walk.broken === "divided-every-step";
+}
+
+/** By what the old output enters the new one, before any division. */
+function keptFactor(walk, { rescale, oldSum }) {
+  if (!walk.flash || walk.broken === "output-not-rescaled") return 1;
+  const undone = walk.implementation === "fa1" && walk.broken !== "divided-every-step";
+  return undone ? rescale * (oldSum || 0) : rescale;
+}
+
+export function asText(values, player, walk) {
+  const texts = Object.fromEntries(Object.entries(values).map(([name, value]) => [name, figure(value)]));
+  const step = walk.steps[player.step];
+  texts.best = tokenText(player.words, player.data.header, values.best);
+  texts.first = step.key_start;
+  texts.last = step.key_start + step.keys - 1;
+  texts.row = player.rowText;
+  texts.scale = figure(walk.scale);
+  return texts;
+}
+
+/** What happens at this step, in one sentence, and one more at the end. */
+export function sentence(player) {
+  const { walk } = player.data;
+  const { words } = player;
+  const step = walk.steps[player.step];
+  const values = stepValues(walk, player.step, player.row);
+  const texts = asText(values, player, walk);
+  const parts = [fill(words.say[kindOf(walk, step, values)], texts)];
+  if (player.step === walk.last) parts.push(fill(words.say_last[walk.implementation], texts));
+  return parts.join(" ");
+}
+
+function kindOf(walk, step, { tileMax, oldMax }) {
+  if (step.phase) return step.phase;
+  if (tileMax === -Infinity) return "hidden";
+  if (!walk.flash) return "backward";
+  if (step.key_start === 0) return "first";
+  return tileMax > oldMax ? "rose" : "stays";
+}

@@ -1,0 +1,162 @@
+// Reads the bytes that `blob.py` packs, and answers what one row of the walk looks like at a step.
+
+import { decodeHalf } from "../patch_canvas/blob.js";
+
+const DIVIDED = "divided-every-step";
+
+/** Arrays are views into the bytes; half precision is decoded when it is first asked for. */
+export function readPlayer(bytes) {
+  const whole = bytes.byteOffset % 4 ? bytes.slice() : bytes;
+  const length = new DataView(whole.buffer, whole.byteOffset, 4).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(whole.subarray(4, 4 + length)));
+  const base = whole.byteOffset + 4 + length;
+  const decoded = new Map();
+  const array = (place) => {
+    if (place === undefined) return null;
+    if (decoded.has(place)) return decoded.get(place);
+    const { kind, start, bytes: size } = header.sections[place];
+    let values = new Uint8Array(whole.buffer, base + start, size);
+    if (kind === "float32") values = new Float32Array(whole.buffer, base + start, size / 4);
+    if (kind === "float16") values = decodeHalf(values);
+    decoded.set(place, values);
+    return values;
+  };
+  return {
+    header,
+    picture: array(header.picture),
+    walk: openWalk(header.walk, array),
+    broken: header.broken && openWalk(header.broken, array),
+  };
+}
+
+function openWalk(packed, array) {
+  const steps = packed.steps.map((step) => ({
+    ...step,
+    get: (name) => array(step.arrays[name]),
+    has: (name) => name in step.arrays,
+  }));
+  const last = steps.length - 1;
+  const flash = packed.implementation === "fa1" || packed.implementation === "fa2";
+  const walk = { ...packed, steps, last, flash };
+  walk.output = array(packed.output);
+  walk.logSumExp = array(packed.log_sum_exp);
+  return walk;
+}
+
+/** The scores of one row at a step, [keys]. */
+export function scoresOf(step, row) {
+  return step.get("scores").subarray(row * step.keys, (row + 1) * step.keys);
+}
+
+function powerOf(walk) {
+  return walk.broken === "log-base" ? (x) => 2 ** x : Math.exp;
+}
+
+function shift(walk, maximum) {
+  return walk.broken === "no-maximum" ? 0 : maximum;
+}
+
+/** Maximum, sum and their past for one row at a step; sums of weights are taken from the scores as sent. */
+export function rowState(walk, index, row) {
+  const step = walk.steps[index];
+  const before = index > 0 && walk.steps[index - 1].phase === step.phase ? walk.steps[index - 1] : null;
+  const scores = scoresOf(step, row);
+  let best = 0;
+  for (let key = 1; key < scores.length; key += 1) if (scores[key] > scores[best]) best = key;
+  const maximum = step.get("running_max")[row];
+  const power = powerOf(walk);
+  const base = shift(walk, maximum);
+  let added = 0;
+  let alone = 0;
+  for (const score of scores) {
+    if (score === -Infinity) continue;
+    added += power(score - base);
+    alone += power(score - shift(walk, scores[best]));
+  }
+  if (step.has("padding")) {
+    const padding = step.get("padding");
+    const across = padding.length / walk.rows;
+    for (let key = 0; key < across; key += 1) added += power(padding[row * across + key] - base);
+  }
+  return {
+    best: step.key_start + best,
+    tileMax: scores[best],
+    oldMax: before ? before.get("running_max")[row] : -Infinity,
+    maximum,
+    rescale: step.get("rescale")[row],
+    oldSum: before ? before.get("running_sum")[row] : 0,
+    sum: step.get("running_sum")[row],
+    added,
+    alone,
+    beta: power(scores[best] - base),
+  };
+}
+
+/** By what the output of the steps before was multiplied at this step, in the division's own terms. */
+function outputFactor(walk, index, row) {
+  if (walk.broken === "output-not-rescaled") return 1;
+  const rescale = walk.steps[index].get("rescale")[row];
+  return walk.broken === DIVIDED ? rescale / walk.steps[index].get("running_sum")[row] : rescale;
+}
+
+/**
+ * What each value counts for in the row's output so far, [tokens]; NaN where the key was not seen yet.
+ * For a broken walk these are the weights that its mistake really gave.
+ */
+export function mapSoFar(walk, index, row) {
+  const map = new Float32Array(walk.tokens).fill(NaN);
+  if (!walk.flash) return storedWeights(walk, index, row, map);
+  const power = powerOf(walk);
+  let factor = 1 / walk.steps[index].get("running_sum")[row];
+  for (let at = index; at >= 0; at -= 1) {
+    const step = walk.steps[at];
+    const base = shift(walk, step.get("running_max")[row]);
+    const scores = scoresOf(step, row);
+    for (let key = 0; key < step.keys; key += 1) {
+      const score = scores[key];
+      map[step.key_start + key] = score === -Infinity ? 0 : power(score - base) * factor;
+    }
+    factor *= outputFactor(walk, at, row);
+  }
+  return map;
+}
+
+/** naive and backward hold the weights themselves; naive has none before its second kernel. */
+function storedWeights(walk, index, row, map) {
+  const { phase } = walk.steps[index];
+  if (phase === "pairs") return map;
+  const source = phase === "sums" ? "softmax" : phase;
+  walk.steps.forEach((step, at) => {
+    if (step.phase !== source || (phase !== "sums" && at > index) || !step.has("weights")) return;
+    const weights = step.get("weights");
+    for (let key = 0; key < step.keys; key += 1) map[step.key_start + key] = weights[row * step.keys + key];
+  });
+  return map;
+}
+
+/** The row's output as it would be if the walk ended here, [dim]; null where there is none yet. */
+export function outputSoFar(walk, index, row) {
+  const step = walk.steps[index];
+  if (step.phase === "pairs" || step.phase === "softmax") return null;
+  const width = walk.head_dim;
+  const output = step.get("output").subarray(row * width, (row + 1) * width);
+  if (walk.implementation === "fa2" && walk.broken !== DIVIDED) {
+    const sum = step.get("running_sum")[row] || 1;
+    return Float32Array.from(output, (value) => value / sum);
+  }
+  if (walk.implementation === "fa2-backward") return Float32Array.from(output, (x) => x * walk.scale);
+  return output;
+}
+
+/** Largest difference of two outputs against the largest value of the first; NaN if any number is none. */
+export function relativeError(right, wrong) {
+  let difference = 0;
+  let largest = 0;
+  for (let at = 0; at < right.length; at += 1) {
+    const distance = Math.abs(right[at] - wrong[at]);
+    if (!Number.isFinite(distance)) return NaN;
+    difference = Math.max(difference, distance);
+    largest = Math.max(largest, Math.abs(right[at]));
+  }
+  return largest > 0 ? difference / largest : difference;
+}
