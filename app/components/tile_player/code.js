@@ -8,6 +8,7 @@ export function codeView(player) {
   const story = element("p", "story");
   const view = panel("code", box, story);
   let shown = "";
+  let lit = null;
 
   /** The code of all steps that this tile passes, in the order of the story. */
   function list(titles) {
@@ -30,7 +31,8 @@ export function codeView(player) {
     say(view.hint, step ? step.file : "");
     say(story, step ? firstSentences(step.text) : "");
     box.setAttribute("aria-label", player.words.code_label);
-    if (block) box.scrollTop = block.offsetTop - 6; // the box is the block's offset parent
+    if (block && block !== lit) box.scrollTop = block.offsetTop - 6; // the box is its offset parent
+    lit = block;
   }
 
   return {

@@ -24,6 +24,7 @@ MODULES = (
     "../patch_canvas/photo.js",
     "numbers.js",
     "walk.js",
+    "steady.js",
     "plane.js",
     "patches.js",
     "tile.js",

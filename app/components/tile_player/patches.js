@@ -1,10 +1,11 @@
 // The picture: these query patches against those key patches.
 
 import { element, panel, say } from "../patch_canvas/dom.js";
-import { fractions, patchAt, patchBox, pictureAspect, sharpContext } from "../patch_canvas/geometry.js";
+import { fractions, patchAt, patchBox, pictureAspect } from "../patch_canvas/geometry.js";
 import { drawPhoto } from "../patch_canvas/photo.js";
 import { fill } from "../patch_canvas/words.js";
 import { tokenText } from "./numbers.js";
+import { steadyContext } from "./steady.js";
 
 export function patchesView(player) {
   const canvas = element("canvas", "patches", [], { role: "img" });
@@ -28,7 +29,8 @@ export function patchesView(player) {
       const { header, walk } = player.data;
       const { words } = player;
       const step = walk.steps[player.step];
-      canvas.style.aspectRatio = String(pictureAspect(header));
+      const aspect = String(pictureAspect(header));
+      canvas.style.aspectRatio = aspect;
       say(view.title, words.picture);
       say(view.hint, words.picture_hint);
       const lastKey = step.key_start + step.keys - 1;
@@ -37,7 +39,7 @@ export function patchesView(player) {
       say(keys.text, rangeText(words.keys_are, words, header, step.key_start, lastKey));
       const spoken = { queries: queries.text.textContent, keys: keys.text.textContent };
       canvas.setAttribute("aria-label", fill(words.picture_label, spoken));
-      drawPatches(sharpContext(canvas), player, step);
+      drawPatches(steadyContext(canvas, `${player.layout} ${aspect}`), player, step);
     },
   };
 }

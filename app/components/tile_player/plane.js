@@ -1,9 +1,10 @@
 // The N × N plane of the head: what is visited, in the order of the algorithm, and the tile of now.
 
 import { element, panel, say } from "../patch_canvas/dom.js";
-import { fractions, sharpContext } from "../patch_canvas/geometry.js";
+import { fractions } from "../patch_canvas/geometry.js";
 import { fill } from "../patch_canvas/words.js";
 import { byteText, itemSize } from "./numbers.js";
+import { steadyContext } from "./steady.js";
 
 const LINES_FROM = 5; // CSS pixels a tile; finer lines would veil the plane
 
@@ -81,7 +82,7 @@ export function planeView(player) {
   function draw(progress = 1) {
     const { walk } = player.data;
     paintBand(player.data);
-    const sharp = sharpContext(canvas);
+    const sharp = steadyContext(canvas, player.layout);
     drawPlane(sharp, walk, player.step, progress, player.ink, band);
   }
 

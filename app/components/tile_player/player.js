@@ -22,7 +22,7 @@ const QUIET_MS = 400; // a place is told upwards when the visitor has stopped fo
 export class TilePlayer {
   constructor(parent, onPlace) {
     Object.assign(this, { onPlace, step: 0, row: 0, seq: 0, speed: 1, playing: false, shows: "broken" });
-    Object.assign(this, { bitmap: null, data: null, title: "", entered: 0, frame: null, dirty: false });
+    Object.assign(this, { bitmap: null, data: null, title: "", entered: 0, frame: null, dirty: false, layout: 0 });
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
     this.plane = planeView(this);
     this.code = codeView(this);
@@ -40,7 +40,10 @@ export class TilePlayer {
     this.root = element("div", "tile-player", parts, { tabindex: "0", role: "group" });
     this.root.addEventListener("keydown", (event) => this.key(event));
     parent.append(this.root);
-    this.observer = new ResizeObserver(() => this.invalidate());
+    this.observer = new ResizeObserver(() => {
+      this.layout += 1;
+      this.invalidate();
+    });
     this.observer.observe(this.root);
   }
 

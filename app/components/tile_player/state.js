@@ -42,17 +42,31 @@ export function stateView(player) {
       const walks = broken ? [walk, broken] : [walk];
       const values = walks.map((one) => stepValues(one, player.step, player.row));
       const heads = broken ? ["", words.right, words.broken] : ["", words.value];
-      head.replaceChildren(...heads.map((text) => element("th", "", [text], { scope: "col" })));
+      if (head.children.length !== heads.length) {
+        head.replaceChildren(...heads.map((text) => element("th", "", [text], { scope: "col" })));
+      }
       const step = walk.steps[player.step];
       const rows = Object.entries(words.state_rows[step.phase || walk.implementation]);
-      body.replaceChildren(...rows.map(([name, text]) => {
-        const cells = values.map((one) => (
-          element("td", "number", [figure(one[name])], { "data-value": one[name] })
-        ));
-        const differs = cells.length > 1 && cells[0].textContent !== cells[1].textContent;
-        const title = element("th", "", [text], { scope: "row" });
-        return element("tr", differs ? "differs" : "", [title, ...cells], { "data-name": name });
-      }));
+      const wanted = `${walks.length} ${rows.map(([name]) => name)}`;
+      if (body.dataset.rows !== wanted) {
+        body.dataset.rows = wanted;
+        body.replaceChildren(...rows.map(([name, text]) => stateRow(name, text, walks.length)));
+      }
+      rows.forEach(([name], at) => fillRow(body.children[at], values.map((one) => one[name])));
     },
   };
+}
+
+function stateRow(name, text, columns) {
+  const cells = Array.from({ length: columns }, () => element("td", "number"));
+  return element("tr", "", [element("th", "", [text], { scope: "row" }), ...cells], { "data-name": name });
+}
+
+function fillRow(row, values) {
+  const [, ...cells] = row.children;
+  cells.forEach((cell, at) => {
+    cell.dataset.value = values[at];
+    say(cell, figure(values[at]));
+  });
+  row.classList.toggle("differs", cells.length > 1 && cells[0].textContent !== cells[1].textContent);
 }

@@ -1,9 +1,10 @@
 // The score tile as a heat map: queries down, keys across; hover for a value, click to follow a row.
 
 import { element, panel, say } from "../patch_canvas/dom.js";
-import { fractions, sharpContext } from "../patch_canvas/geometry.js";
+import { fractions } from "../patch_canvas/geometry.js";
 import { fill } from "../patch_canvas/words.js";
 import { figure, tokenText } from "./numbers.js";
+import { steadyContext } from "./steady.js";
 import { scoresOf } from "./walk.js";
 
 export function tileView(player) {
@@ -75,7 +76,7 @@ export function tileView(player) {
       canvas.style.width = `${(100 * step.keys) / walk.block_k}%`;
       canvas.setAttribute("aria-label", fill(words.tile_label, { rows: walk.rows, keys: step.keys }));
       tell();
-      const { context, width, height, ratio } = sharpContext(canvas);
+      const { context, width, height, ratio } = steadyContext(canvas, `${player.layout} ${step.keys}/${walk.rows}`);
       context.imageSmoothingEnabled = false;
       context.drawImage(cells, 0, 0, width, height);
       const cell = height / walk.rows;
