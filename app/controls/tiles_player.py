@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeGuard
 
 import streamlit as st
 
@@ -13,7 +14,8 @@ from app.controls import tiles as choices
 from app.guard import guarded_callback
 from app.state import State
 from app.state_tiles import Tiles, row_of, rows_of, tile_of
-from app.text.tiles import CHOICE, PAGE, PLAYER
+from app.text.player import PLAYER
+from app.text.tiles import CHOICE, PAGE
 from app.walks import Walked
 from kernels.trace import BROKEN
 from vit.image import Photo
@@ -55,19 +57,24 @@ def player(data: PlayerData) -> None:
 
 @guarded_callback
 def take_place() -> None:
-    """Keep the step and the followed row that the browser has sent; whatever is odd is left alone."""
-    sent = st.session_state[PLAYER_KEY].get("place")
-    if not isinstance(sent, Mapping):
+    """Keep the step and the followed row that the browser has sent."""
+    place = place_in(st.session_state[PLAYER_KEY].get("place"))
+    if place is None:
         return
-    step, row = sent.get("step"), sent.get("row")
-    if not (is_place(step) and is_place(row)):
-        return
-    state = session.state()
+    state, (step, row) = session.state(), place
     token = st.session_state[ROWS_START] + row
     choices.write(state, replace(choices.chosen(state), step=step, row=token))
 
 
-def is_place(value: object) -> bool:
+def place_in(sent: object) -> tuple[int, int] | None:
+    """Step and row, from 0, or None for what no player sends."""
+    if not isinstance(sent, Mapping):
+        return None
+    step, row = sent.get("step"), sent.get("row")
+    return (step, row) if is_place(step) and is_place(row) else None
+
+
+def is_place(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**6
 
 

@@ -82,7 +82,7 @@ PROOF = {
         "here, and a compiled kernel has no counter)."
     ),
     "same": "the same to the byte",
-    "differ": "they differ by {bytes}, which is a fault of ours",
+    "differs": "they differ by {bytes}, which is a fault of ours",
     "head": (
         "All {count} query tiles of this head: {read} read, {written} written (formula). One of its "
         "N × N matrices would be {stored} in float32 (formula)."
