@@ -33,7 +33,9 @@ The rows "any" are safe on every GPU from compute capability 8.0: they fit in 99
 
 def pick(table: Table, device: torch.device, element_bytes: int, head_dim: int) -> Tiles:
     """The row for this GPU, or the safe one where this GPU was not tuned."""
-    return row_for(table, PLAYED.get() or architecture(device), element_bytes, head_dim)
+    return CHOSEN.get() or row_for(
+        table, PLAYED.get() or architecture(device), element_bytes, head_dim
+    )
 
 
 def row_for(table: Table, gpu: str, element_bytes: int, head_dim: int) -> Tiles:
@@ -57,6 +59,23 @@ def as_if_on(gpu: str | None) -> Iterator[None]:
         yield
     finally:
         PLAYED.reset(before)
+
+
+CHOSEN: ContextVar[Tiles | None] = ContextVar("CHOSEN", default=None)
+"""What `pick` takes instead of any row, in this thread."""
+
+
+@contextmanager
+def with_tiles(tiles: Tiles | None) -> Iterator[None]:
+    """Launches inside take these tiles, whatever the tables say; None changes nothing.
+
+    Kernels that do not ask a table keep their own: naive's softmax takes whole rows.
+    """
+    before = CHOSEN.set(tiles or CHOSEN.get())
+    try:
+        yield
+    finally:
+        CHOSEN.reset(before)
 
 
 @cache

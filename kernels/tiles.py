@@ -177,20 +177,81 @@ def weights_from_lse(scores, log_sum_exp, scale_log2e):
 
 
 @triton.jit
-def online_softmax_update(scores, running_max, running_sum, scale_log2e, MASKED: tl.constexpr):
+def online_softmax_update(
+    scores,
+    running_max,
+    running_sum,
+    scale_log2e,
+    MASKED: tl.constexpr,
+    BROKEN: tl.constexpr = None,
+):
     """Fold one tile of raw scores into the running maximum and sum (both in base-2 units).
 
     -> weights [BLOCK_Q, BLOCK_K], the new maximum and sum, and the factor for what was summed before.
-    Milakov and Gimelshein 2018, Algorithm 3; Dao 2023, Algorithm 1 lines 9 and 10.
+    Milakov and Gimelshein 2018, Algorithm 3; Dao 2023, Algorithm 1 lines 9 and 10. BROKEN: what is left out,
+    a name of `kernels.trace.BROKEN`, to show why it stands here.
     """
+    if BROKEN == "log-base":
+        scale_log2e = scale_log2e * 0.6931471805599453  # log(2): base e goes into a power of 2
     new_max = tl.maximum(running_max, tl.max(scores, 1) * scale_log2e)
+    if BROKEN == "no-maximum":
+        new_max = tl.zeros_like(new_max)
     shift = new_max
     if MASKED:
         # A row that has seen nothing yet stays at -inf, and -inf - -inf would be NaN.
         shift = tl.where(new_max == float("-inf"), 0.0, new_max)
     weights = tl.math.exp2(scores * scale_log2e - shift[:, None])
     rescale = tl.math.exp2(running_max - shift)
+    if BROKEN == "alpha-upside-down":
+        rescale = upside_down(running_max, shift)
+    if BROKEN == "sum-not-rescaled":
+        return weights, new_max, running_sum + tl.sum(weights, 1), rescale
     return weights, new_max, running_sum * rescale + tl.sum(weights, 1), rescale
+
+
+@triton.jit
+def upside_down(running_max, new_max):
+    """1 / rescale; 0 where nothing was seen before, so that this mistake shows, and not -inf's NaN."""
+    saw_nothing = running_max == float("-inf")
+    return tl.where(saw_nothing, 0.0, tl.math.exp2(new_max - running_max))
+
+
+# --- one tile of queries, cut out of its problem to be traced ----------------------------------------------
+
+
+@triton.jit
+def write_step(trace, step, scores, running_max, running_sum, rescale, output):
+    """Page `step` of a trace, for each row: scores, output, maximum, sum, rescale factor, as they are here."""
+    first = trace[1] - 3
+    write_columns(trace, step, 0, scores)
+    write_columns(trace, step, first - output.shape[1], output)
+    write_columns(trace, step, first, running_max[:, None])
+    write_columns(trace, step, first + 1, running_sum[:, None])
+    write_columns(trace, step, first + 2, rescale[:, None])
+
+
+@triton.jit
+def write_columns(trace, step, first, tile):
+    """Write [rows, width] to page `step` of a trace, from column `first` on."""
+    row = step * tile.shape[0] + tl.arange(0, tile.shape[0])[:, None]
+    column = first + tl.arange(0, tile.shape[1])[None, :]
+    tl.store(trace[0] + row * trace[1] + column, tile.to(tl.float32))
+
+
+@triton.jit
+def queries_of_whole(queries, keys, trace):
+    """The queries by which the causal mask is laid: those behind a traced tile count too, though cut off."""
+    if trace is not None:
+        return keys - trace[2]
+    return queries
+
+
+Trace = tuple[Tensor, int, int] | None
+"""Where a kernel writes its steps, float32 [steps, rows, columns]; the columns; and which query of the whole
+problem the first one here is. None where nothing is traced: the compiler then drops all of it."""
+
+
+# --- launch -----------------------------------------------------------------------------------------------
 
 
 def fold_scale(q: Tensor, scale: float) -> tuple[Tensor, float, bool]:

@@ -17,6 +17,7 @@ from kernels.fa1.visits import first_visited, float32_scratch
 from kernels.problem import Problem
 from kernels.tile_sizes import padded, pick
 from kernels.tiles import (
+    Trace,
     fold_scale,
     head_pointer,
     keys_in_sight,
@@ -24,10 +25,13 @@ from kernels.tiles import (
     load_vector,
     offsets_are_wide,
     on_device_of,
+    queries_of_whole,
     store_tile,
     store_vector,
     tl,
     triton,
+    upside_down,
+    write_step,
 )
 
 
@@ -57,6 +61,8 @@ def forward_kernel(
     CAUSAL: tl.constexpr,
     NEGATE: tl.constexpr,
     WIDE: tl.constexpr,
+    trace=None,
+    BROKEN: tl.constexpr = None,
 ):
     """One program: one head. `unfinished` lies like the output; max, sum and lse as [batch, heads, queries]."""
     # step: One program takes a whole head
@@ -68,6 +74,7 @@ def forward_kernel(
     output_head = head_pointer(output_ptr, output_strides, batch, head)
     unfinished_head = head_pointer(unfinished_ptr, output_strides, batch, head)
     rows = batch_head * queries
+    all_queries = queries_of_whole(queries, keys, trace)
     state_head = unfinished_head, max_ptr + rows, sum_ptr + rows
 
     for key_start in range(0, keys, BLOCK_K):
@@ -80,7 +87,7 @@ def forward_kernel(
         )
 
         # step: Walk past the queries
-        first_query = first_visited(key_start, queries, keys, BLOCK_Q, CAUSAL)
+        first_query = first_visited(key_start, all_queries, keys, BLOCK_Q, CAUSAL)
         # Hoisted out of the loop, what is made from K and V would fill the registers, and they spill.
         for query_start in tl.range(first_query, queries, BLOCK_Q, disable_licm=True):
             q = load_tile(
@@ -89,14 +96,15 @@ def forward_kernel(
             if NEGATE:
                 q = -q
             first_unseen, _, seen_by_any = keys_in_sight(
-                query_start, queries, keys, BLOCK_Q, CAUSAL
+                query_start, all_queries, keys, BLOCK_Q, CAUSAL
             )
             state = fetch(
                 state_head, query_start, tl.where(key_start == 0, 0, queries),
                 output_strides[2:], HEAD_DIM, BLOCK_Q, BLOCK_D, WIDE,
             )  # fmt: skip
-            tile = attend(q, k, v, key_start, first_unseen, scale_log2e)
-            state = merge(state, tile)
+            MASKED: tl.constexpr = CAUSAL or BROKEN != "tail-not-masked"
+            scores, tile = attend(q, k, v, key_start, first_unseen, scale_log2e, MASKED, BROKEN)
+            state, rescale = merge(state, tile, BROKEN)
             tl.debug_barrier()  # No thread overwrites what another has yet to read.
             if key_start + BLOCK_K < seen_by_any:
                 keep(
@@ -108,6 +116,10 @@ def forward_kernel(
                     output_head, lse_ptr + rows, state, query_start, queries, output_strides[2:],
                     HEAD_DIM, BLOCK_Q, BLOCK_D, WIDE,
                 )  # fmt: skip
+            if trace is not None:
+                output, running_max, running_sum = state
+                step = key_start // BLOCK_K
+                write_step(trace, step, scores, running_max, running_sum, rescale, output)
         tl.debug_barrier()  # The next pass may read in one thread what another has written.
 
 
@@ -116,15 +128,9 @@ def forward_kernel(
 
 @triton.jit
 def fetch(
-    state_head,
-    query_start,
-    written,
-    strides,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_Q: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    state_head, query_start, written, strides,
+    HEAD_DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """-> output [BLOCK_Q, BLOCK_D], running maximum and sum [BLOCK_Q]; where nothing is `written`, the start."""
     # step: Fetch what the last pass left
     unfinished_head, max_head, sum_head = state_head
@@ -137,23 +143,35 @@ def fetch(
 
 
 @triton.jit
-def attend(q, k, v, key_start, first_unseen, scale_log2e):
-    """-> weights V [BLOCK_Q, BLOCK_D], the tile's maximum (base-2 units) and sum. Algorithm 1 lines 10 and 12."""
+def attend(
+    q, k, v, key_start, first_unseen, scale_log2e,
+    MASKED: tl.constexpr = True, BROKEN: tl.constexpr = None,
+):  # fmt: skip
+    """-> raw scores, and weights V [BLOCK_Q, BLOCK_D], the tile's maximum (base-2 units) and sum.
+
+    Algorithm 1 lines 10 and 12.
+    """
+    if BROKEN == "log-base":
+        scale_log2e = scale_log2e * 0.6931471805599453  # log(2): base e goes into a power of 2
     # step: Take the softmax of this tile alone
     scores = tl.dot(q, tl.trans(k), input_precision="ieee")  # [BLOCK_Q, BLOCK_K]
-    key = key_start + tl.arange(0, k.shape[0])
-    scores = tl.where(key[None, :] < first_unseen[:, None], scores, float("-inf"))
+    if MASKED:
+        key = key_start + tl.arange(0, k.shape[0])
+        scores = tl.where(key[None, :] < first_unseen[:, None], scores, float("-inf"))
     tile_max = tl.max(scores, 1) * scale_log2e
+    if BROKEN == "no-maximum":
+        tile_max = tl.zeros_like(tile_max)
     shift = finite_or_zero(tile_max)
     weights = tl.math.exp2(scores * scale_log2e - shift[:, None])
     addition = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
-    return addition, tile_max, tl.sum(weights, 1)
+    return scores, (addition, tile_max, tl.sum(weights, 1))
 
 
 @triton.jit
-def merge(state, tile):
+def merge(state, tile, BROKEN: tl.constexpr = None):
     """Two softmaxes become one. `output` is divided by its sum, before and after; `addition` is not.
 
+    -> the new state, and the factor on the old output [BLOCK_Q].
     Dao et al. 2022, Algorithm 1 lines 11 and 13.
     """
     # step: Merge it with the softmax so far
@@ -164,25 +182,27 @@ def merge(state, tile):
     # The output so far was divided by its sum: the sum undoes that, or every tile would divide it again.
     weight_before = running_sum * tl.math.exp2(running_max - shift)
     rescale_tile = tl.math.exp2(tile_max - shift)
+    if BROKEN == "alpha-upside-down":
+        weight_before = running_sum * upside_down(running_max, shift)
     new_sum = weight_before + tile_sum * rescale_tile
+    if BROKEN == "sum-not-rescaled":
+        new_sum = running_sum + tile_sum * rescale_tile
+    if BROKEN == "output-not-rescaled":
+        weight_before = running_sum
+    if BROKEN == "divided-every-step":
+        weight_before = tl.math.exp2(running_max - shift)
     divisor = tl.where(new_sum == 0.0, 1.0, new_sum)  # what has seen nothing stays 0
-    output = output * (weight_before / divisor)[:, None]
+    rescale = weight_before / divisor
+    output = output * rescale[:, None]
     output += addition * (rescale_tile / divisor)[:, None]
-    return output, new_max, new_sum
+    return (output, new_max, new_sum), rescale
 
 
 @triton.jit
 def keep(
-    state_head,
-    state,
-    query_start,
-    queries,
-    strides,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_Q: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    state_head, state, query_start, queries, strides,
+    HEAD_DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """The counterpart of `fetch`. Algorithm 1 lines 12 and 13."""
     # step: Put it back into HBM
     unfinished_head, max_head, sum_head = state_head
@@ -196,17 +216,9 @@ def keep(
 
 @triton.jit
 def finish(
-    output_head,
-    lse_head,
-    state,
-    query_start,
-    queries,
-    strides,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_Q: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    output_head, lse_head, state, query_start, queries, strides,
+    HEAD_DIM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """Round the output once, and fold maximum and sum into one number, the log-sum-exp m + log l."""
     # step: Finish at the last visit
     output, running_max, running_sum = state
@@ -227,9 +239,18 @@ def finite_or_zero(maximum):
 
 
 def launch_forward(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    causal: bool,
+    trace: Trace = None,
+    broken: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp [batch, heads, queries]."""
+    """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp [batch, heads, queries].
+
+    For `kernels.trace`, with one tile of queries of one head: where to write every step, and what to leave out.
+    """
     problem = Problem.of(q, k, causal)
     q, scale_log2e, negate = fold_scale(q, scale)
     block_d = padded(problem.head_dim)
@@ -266,6 +287,8 @@ def launch_forward(
             CAUSAL=causal,
             NEGATE=negate,
             WIDE=offsets_are_wide(q, k, v, output),
+            trace=trace,
+            BROKEN=broken,
             num_warps=tiles.warps,
             num_stages=tiles.stages,
         )

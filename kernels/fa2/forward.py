@@ -10,6 +10,7 @@ from kernels.fa2.tile_sizes import FORWARD
 from kernels.problem import Problem
 from kernels.tile_sizes import padded, pick
 from kernels.tiles import (
+    Trace,
     fold_scale,
     head_pointer,
     keys_in_sight,
@@ -19,17 +20,30 @@ from kernels.tiles import (
     on_device_of,
     online_softmax_update,
     place_of_program,
+    queries_of_whole,
     step_of,
     store_tile,
     store_vector,
     tile_offsets,
     tl,
     triton,
+    write_step,
 )
 
 
 @triton.jit
-def attend(state, q, k, v, keys_seen, scale_log2e, MASKED: tl.constexpr):
+def attend(
+    state,
+    q,
+    k,
+    v,
+    keys_seen,
+    scale_log2e,
+    MASKED: tl.constexpr,
+    trace=None,
+    step=0,
+    BROKEN: tl.constexpr = None,
+):
     """Let a query tile see a key tile. `keys_seen` [BLOCK_Q]: how many keys of this tile each query sees."""
     accumulator, running_max, running_sum = state
     # step: Score the tile
@@ -39,11 +53,16 @@ def attend(state, q, k, v, keys_seen, scale_log2e, MASKED: tl.constexpr):
         scores = tl.where(place[None, :] < keys_seen[:, None], scores, float("-inf"))
     # step: Update the running maximum and sum
     weights, running_max, running_sum, rescale = online_softmax_update(
-        scores, running_max, running_sum, scale_log2e, MASKED
+        scores, running_max, running_sum, scale_log2e, MASKED, BROKEN
     )
     # step: Rescale, then add
-    accumulator = accumulator * rescale[:, None]
+    if BROKEN != "output-not-rescaled":
+        accumulator = accumulator * rescale[:, None]
     accumulator = tl.dot(weights.to(v.dtype), v, accumulator, input_precision="ieee")
+    if BROKEN == "divided-every-step":
+        accumulator = accumulator / running_sum[:, None]
+    if trace is not None:
+        write_step(trace, step, scores, running_max, running_sum, rescale, accumulator)
     return accumulator, running_max, running_sum
 
 
@@ -71,6 +90,8 @@ def forward_kernel(
     CAUSAL: tl.constexpr,
     NEGATE: tl.constexpr,
     WIDE: tl.constexpr,
+    trace=None,
+    BROKEN: tl.constexpr = None,
 ):
     """One program: one tile of BLOCK_Q queries of one head, against all keys that it may see."""
     query_start, batch_head, batch, head = place_of_program(queries, heads, BLOCK_Q, CAUSAL)
@@ -85,7 +106,7 @@ def forward_kernel(
     if NEGATE:
         q = -q
     first_unseen, seen_by_all, seen_by_any = keys_in_sight(
-        query_start, queries, keys, BLOCK_Q, CAUSAL
+        query_start, queries_of_whole(queries, keys, trace), keys, BLOCK_Q, CAUSAL
     )
     unmasked_end = seen_by_all // BLOCK_K * BLOCK_K
     state = (
@@ -98,10 +119,12 @@ def forward_kernel(
     k_offsets = tile_offsets(k_strides[2:], BLOCK_K, BLOCK_D, WIDE)
     v_offsets = tile_offsets(v_strides[2:], BLOCK_K, BLOCK_D, WIDE)
     k_tile, v_tile = k_head, v_head
-    for _ in range(0, unmasked_end, BLOCK_K):
+    for start in range(0, unmasked_end, BLOCK_K):
         k = load_whole_rows(k_tile, k_offsets, HEAD_DIM, BLOCK_D)
         v = load_whole_rows(v_tile, v_offsets, HEAD_DIM, BLOCK_D)
-        state = attend(state, q, k, v, first_unseen, scale_log2e, False)
+        state = attend(
+            state, q, k, v, first_unseen, scale_log2e, False, trace, start // BLOCK_K, BROKEN
+        )
         k_tile += step_of(k_strides[2:], BLOCK_K)
         v_tile += step_of(v_strides[2:], BLOCK_K)
     if CAUSAL:
@@ -112,12 +135,18 @@ def forward_kernel(
             v = load_tile(
                 v_head, start, keys, v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE
             )
-            state = attend(state, q, k, v, first_unseen - start, scale_log2e, True)
+            state = attend(
+                state, q, k, v, first_unseen - start, scale_log2e, True,
+                trace, start // BLOCK_K, BROKEN,
+            )  # fmt: skip
     elif unmasked_end < keys:
         start = unmasked_end
         k = load_tile(k_head, start, keys, k_strides[2:], HEAD_DIM, TAIL_K, BLOCK_D, True, WIDE)
         v = load_tile(v_head, start, keys, v_strides[2:], HEAD_DIM, TAIL_K, BLOCK_D, True, WIDE)
-        state = attend(state, q, k, v, first_unseen - start, scale_log2e, True)
+        state = attend(
+            state, q, k, v, first_unseen - start, scale_log2e, BROKEN != "tail-not-masked",
+            trace, start // BLOCK_K, BROKEN,
+        )  # fmt: skip
     accumulator, running_max, running_sum = state
 
     # step: Divide once
@@ -125,8 +154,10 @@ def forward_kernel(
     saw_nothing = running_sum == 0.0
     running_sum = tl.where(saw_nothing, 1.0, running_sum)
     output_head = head_pointer(output_ptr, output_strides, batch, head)
+    if BROKEN != "divided-every-step":
+        accumulator = accumulator / running_sum[:, None]
     store_tile(
-        output_head, accumulator / running_sum[:, None], query_start, queries, output_strides[2:],
+        output_head, accumulator, query_start, queries, output_strides[2:],
         HEAD_DIM, BLOCK_Q, BLOCK_D, WIDE,
     )  # fmt: skip
 
@@ -137,9 +168,18 @@ def forward_kernel(
 
 
 def launch_forward(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    causal: bool,
+    trace: Trace = None,
+    broken: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp [batch, heads, queries]."""
+    """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp [batch, heads, queries].
+
+    For `kernels.trace`, with one tile of queries of one head: where to write every step, and what to leave out.
+    """
     problem = Problem.of(q, k, causal)
     q, scale_log2e, negate = fold_scale(q, scale)
     block_d = padded(problem.head_dim)
@@ -172,6 +212,8 @@ def launch_forward(
             CAUSAL=causal,
             NEGATE=negate,
             WIDE=offsets_are_wide(q, k, v, output),
+            trace=trace,
+            BROKEN=broken,
             num_warps=tiles.warps,
             num_stages=tiles.stages,
         )

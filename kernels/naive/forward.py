@@ -10,12 +10,14 @@ from kernels.naive import empty_kept
 from kernels.naive.products import block_pointers, pairs, sums
 from kernels.naive.tile_sizes import softmax_tiles
 from kernels.tiles import (
+    Trace,
     offsets_are_wide,
     on_device_of,
     online_softmax_update,
     store_vector,
     tl,
     triton,
+    write_columns,
 )
 
 
@@ -29,6 +31,8 @@ def softmax_kernel(
     BLOCK_K: tl.constexpr,
     ONE_BLOCK: tl.constexpr,
     WIDE: tl.constexpr,
+    trace=None,
+    BROKEN: tl.constexpr = None,
 ):
     """One program: BLOCK_Q rows of S become rows of P in the same place; columns -inf count for nothing.
 
@@ -46,7 +50,7 @@ def softmax_kernel(
         )
         scores = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
         weights, running_max, running_sum, _ = online_softmax_update(
-            scores, running_max, running_sum, 1.4426950408889634, True
+            scores, running_max, running_sum, 1.4426950408889634, True, BROKEN
         )
 
     # A row that sees nothing has sum 0: its probabilities are 0 and its log-sum-exp -inf.
@@ -62,11 +66,19 @@ def softmax_kernel(
         )
         if not ONE_BLOCK:
             scores = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
-            weights = tl.math.exp2(scores * 1.4426950408889634 - shift)
+            if BROKEN == "log-base":
+                weights = tl.math.exp2(scores - shift)
+            else:
+                weights = tl.math.exp2(scores * 1.4426950408889634 - shift)
         tl.store(place, (weights / total[:, None]).to(matrix_ptr.dtype.element_ty), mask=inside)
+    if trace is not None:
+        write_columns(trace, tl.program_id(0), 0, running_max[:, None])
+        write_columns(trace, tl.program_id(0), 1, running_sum[:, None])
 
 
-def softmax_in_place(scores: Tensor, log_sum_exp: Tensor) -> None:
+def softmax_in_place(
+    scores: Tensor, log_sum_exp: Tensor, trace: Trace = None, broken: str | None = None
+) -> None:
     """Rows of S, contiguous, become rows of P; their log-sum-exp goes into log_sum_exp, contiguous."""
     rows, columns = log_sum_exp.numel(), scores.shape[3]
     tiles = softmax_tiles(columns)
@@ -80,17 +92,26 @@ def softmax_in_place(scores: Tensor, log_sum_exp: Tensor) -> None:
             BLOCK_K=tiles.block_k,
             ONE_BLOCK=columns <= tiles.block_k,
             WIDE=offsets_are_wide(scores),
+            trace=trace,
+            BROKEN=broken,
             num_warps=tiles.warps,
         )
 
 
 def launch_forward(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    causal: bool,
+    traces: tuple[Trace, Trace, Trace] = (None, None, None),
+    broken: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp, P as `empty_kept` says.
 
     S is stored in the inputs' own dtype, as eager torch stores it, and P is written over it: one N x N
-    matrix is all that is needed at a time.
+    matrix is all that is needed at a time. For `kernels.trace`, with one tile of queries of one head: where each
+    kernel writes its steps, and what is left out.
     """
     matrix = empty_kept(q, k)
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
@@ -98,11 +119,12 @@ def launch_forward(
     output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
 
     # step: Compare every query with every key
-    pairs(q, k, out=matrix, factor=scale, hide=True, causal=causal)
+    hide = causal or broken != "tail-not-masked"
+    pairs(q, k, out=matrix, factor=scale, hide=hide, causal=causal, trace=traces[0])
 
     # step: Turn each row into probabilities
-    softmax_in_place(matrix, log_sum_exp)
+    softmax_in_place(matrix, log_sum_exp, traces[1], broken)
 
     # step: Mix the values
-    sums(matrix, v, out=output, factor=1.0)
+    sums(matrix, v, out=output, factor=1.0, trace=traces[2])
     return output, log_sum_exp, matrix

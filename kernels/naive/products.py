@@ -8,14 +8,17 @@ from torch import Tensor
 from kernels.naive.tile_sizes import PAIRS, SUMS, WIDTH_AT_ONCE
 from kernels.tile_sizes import padded, pick
 from kernels.tiles import (
+    Trace,
     head_pointer,
     load_tile,
     offsets_are_wide,
     on_device_of,
     place_of_program,
+    queries_of_whole,
     store_tile,
     tl,
     triton,
+    write_columns,
 )
 
 
@@ -66,6 +69,7 @@ def pairs_kernel(
     HIDE: tl.constexpr,
     CAUSAL: tl.constexpr,
     WIDE: tl.constexpr,
+    trace=None,
 ):
     """One program: BLOCK_Q x BLOCK_K products of a query's vector with a key's."""
     query_tiles, key_tiles = tl.cdiv(queries, BLOCK_Q), tl.cdiv(stored_keys, BLOCK_K)
@@ -100,13 +104,15 @@ def pairs_kernel(
         key = key_start + tl.arange(0, BLOCK_K)[None, :]
         seen = key < keys
         if CAUSAL:
-            seen = seen & (key <= query + keys - queries)
+            seen = seen & (key <= query + keys - queries_of_whole(queries, keys, trace))
         products = tl.where(seen, products, float("-inf"))
     place, inside = block_pointers(
         head_pointer(out_ptr, out_strides, batch, head), query_start, queries,
         key_start, stored_keys, out_strides[2:], BLOCK_Q, BLOCK_K, WIDE,
     )  # fmt: skip
     tl.store(place, products.to(out_ptr.dtype.element_ty), mask=inside)
+    if trace is not None:
+        write_columns(trace, key_tile, 0, products)
 
 
 @triton.jit
@@ -130,6 +136,7 @@ def sums_kernel(
     BLOCK_COLUMNS: tl.constexpr,
     BLOCK_D: tl.constexpr,
     WIDE: tl.constexpr,
+    trace=None,
 ):
     """One program: BLOCK_ROWS sums of vectors, each with the weights of one row of the matrix."""
     row_start, _, batch, out_head = place_of_program(rows, out_heads, BLOCK_ROWS)
@@ -150,6 +157,9 @@ def sums_kernel(
                 HEAD_DIM, BLOCK_COLUMNS, BLOCK_D, True, WIDE,
             )  # fmt: skip
             sums = tl.dot(weights, vectors, sums, input_precision="ieee")
+            if trace is not None:
+                write_columns(trace, start // BLOCK_COLUMNS, 0, weights)
+                write_columns(trace, start // BLOCK_COLUMNS, BLOCK_COLUMNS, sums)
     store_tile(
         head_pointer(out_ptr, out_strides, batch, out_head), sums * factor, row_start, rows,
         out_strides[2:], HEAD_DIM, BLOCK_ROWS, BLOCK_D, WIDE,
@@ -163,12 +173,14 @@ def pairs(
     factor: float,
     hide: bool = False,
     causal: bool = False,
+    trace: Trace = None,
 ) -> None:
     """out = factor * left right^T, a number for each pair of a query and a key.
 
     left is [batch, heads, queries, head_dim], right [batch, kv_heads, keys, head_dim], out [batch, heads,
     queries, stored keys]. With `hide`, what a query may not see becomes -inf, and so do the stored columns
-    that belong to no key; without it these become 0.
+    that belong to no key; without it these become 0. `trace` for `kernels.trace`, with one tile of queries of
+    one head: each key tile's products, as they are before they are rounded.
     """
     batch, heads, queries, head_dim = left.shape
     tiles = pick(PAIRS, left.device, left.element_size(), padded(head_dim))
@@ -194,18 +206,19 @@ def pairs(
             HIDE=hide,
             CAUSAL=causal,
             WIDE=offsets_are_wide(left, right, out),
+            trace=trace,
             num_warps=tiles.warps,
             num_stages=tiles.stages,
         )
 
 
-def sums(matrix: Tensor, vectors: Tensor, out: Tensor, factor: float) -> None:
+def sums(matrix: Tensor, vectors: Tensor, out: Tensor, factor: float, trace: Trace = None) -> None:
     """out = factor * matrix vectors: each row of the matrix weighs the vectors.
 
     matrix is [batch, heads, rows, columns] by any strides, so a transposed view will do, and holds zeros
     behind the last key; vectors [batch, heads or kv_heads, columns, head_dim]; out [batch, heads or
     kv_heads, rows, head_dim]. Where out has fewer heads than the matrix, those of a group are summed, in
-    order.
+    order. `trace` for `kernels.trace`, with one tile of rows of one head: weights, and the sums so far.
     """
     batch, out_heads, rows, head_dim = out.shape
     heads = matrix.shape[1]
@@ -231,6 +244,7 @@ def sums(matrix: Tensor, vectors: Tensor, out: Tensor, factor: float) -> None:
             BLOCK_COLUMNS=tiles.block_k,
             BLOCK_D=padded(head_dim),
             WIDE=offsets_are_wide(matrix, vectors, out),
+            trace=trace,
             num_warps=tiles.warps,
             num_stages=tiles.stages,
         )

@@ -8,7 +8,7 @@ import torch
 
 from kernels.problem import Problem
 from kernels.registry import load
-from kernels.tile_sizes import architecture
+from kernels.tile_sizes import Tiles, architecture
 from kernels.traffic.ledger import DIRECTIONS, Direction, KernelTraffic, Traffic, TrafficError
 from kernels.traffic.loops import FLOAT32, LOOPS, Sizes
 
@@ -20,7 +20,11 @@ MAX_HEAD_DIM = 256
 
 
 def formula(
-    problem: Problem, implementation: str, direction: Direction = "forward", gpu: str | None = None
+    problem: Problem,
+    implementation: str,
+    direction: Direction = "forward",
+    gpu: str | None = None,
+    tiles: Tiles | None = None,
 ) -> Traffic:
     """Bytes that the loads and stores of a kernel of ours ask for, kernel by kernel, without running it.
 
@@ -30,6 +34,7 @@ def formula(
         direction: "backward" takes no gradient of the log-sum-exp, as in training; "forward+backward" is
             both passes one after the other.
         gpu: whose rows of the tile tables: "sm_90", "any", or None for this machine's.
+        tiles: instead of any row, as under `kernels.tile_sizes.with_tiles`.
 
     Raises:
         TrafficError: there is no formula for it, in one sentence.
@@ -37,7 +42,7 @@ def formula(
     check(problem, implementation, direction, gpu)
     if problem.empty:
         return Traffic.of("formula", ())
-    sizes = Sizes.of(problem, gpu or this_gpu())
+    sizes = Sizes.of(problem, gpu or this_gpu(), tiles)
     launches = [one for part in passes(direction) for one in LOOPS[implementation, part](sizes)]
     return Traffic.of("formula", launches)
 

@@ -33,9 +33,10 @@ class Sizes:
     bytes: int  # of an element
     causal: bool
     gpu: str  # whose rows of the tile tables
+    chosen: Tiles | None = None  # instead of any row
 
     @classmethod
-    def of(cls, problem: Problem, gpu: str) -> Sizes:
+    def of(cls, problem: Problem, gpu: str, tiles: Tiles | None = None) -> Sizes:
         """Heads of all batch items together."""
         return cls(
             heads=problem.batch * problem.heads,
@@ -46,6 +47,7 @@ class Sizes:
             bytes=getattr(torch, problem.dtype).itemsize,
             causal=problem.causal,
             gpu=gpu,
+            chosen=tiles,
         )
 
     @property
@@ -60,11 +62,11 @@ class Sizes:
 
     def tiles(self, table: Table) -> Tiles:
         """The row that this problem takes."""
-        return row_for(table, self.gpu, self.bytes, self.width)
+        return self.chosen or row_for(table, self.gpu, self.bytes, self.width)
 
     def filled_tiles(self, table: Table) -> Tiles:
         """The same for launchers that ask with the padded width, and so never take an "odd" row."""
-        return row_for(table, self.gpu, self.bytes, padded(self.width))
+        return self.chosen or row_for(table, self.gpu, self.bytes, padded(self.width))
 
 
 def tiles_in(length: int, block: int) -> int:
