@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,14 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 MAIN = Path(__file__).parents[2] / "app" / "main.py"
+
+
+@pytest.fixture(autouse=True)
+def same_main() -> Iterator[None]:
+    """Streamlit puts the page's script in the place of the program; processes started later would run it."""
+    program = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = program
 
 
 @pytest.fixture
