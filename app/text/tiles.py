@@ -55,13 +55,13 @@ CHOICE = {
     "broken": "Break it",
     "broken_help": "The same kernel with one step left out, beside the right one.",
     "whole": "nothing",
-    "sum-not-rescaled": "the sum is not rescaled",
-    "output-not-rescaled": "the output is not rescaled",
+    "sum-not-rescaled": "sum not rescaled",
+    "output-not-rescaled": "output not rescaled",
     "divided-every-step": "divided at every step",
     "no-maximum": "no maximum",
-    "log-base": "logarithm of the wrong base",
-    "tail-not-masked": "keys behind the end count",
-    "alpha-upside-down": "the factor is upside down",
+    "log-base": "wrong base of the power",
+    "tail-not-masked": "padding not masked",
+    "alpha-upside-down": "factor upside down",
 }
 
 PROOF = {

@@ -19,6 +19,7 @@ from app.controls.pictures import camera_choice, picture_choice, upload_choice
 from app.controls.progress import telling
 from app.controls.save import Saved, save_choice
 from app.controls.size import model_choice, size_choice, square_choice
+from app.controls.tiles_link import walk_link
 from app.guard import guarded
 from app.state import State, selection, with_selection
 from app.text import en
@@ -62,6 +63,7 @@ def looking() -> None:
     state = with_selection(state, chosen)
     session.write(state)
     maps = draw(state, chosen, shown, traced)
+    walk_link(state)
     evidence(traced, chosen.layer, chosen.query, test.sentence)
     save_choice(
         Saved(
