@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 
+from kernels.problem import Problem
+
 RESULTS = Path(__file__).parent / "results"
 Row = dict[str, object]
 
@@ -41,6 +43,20 @@ def machine(measured_commit: str | None = None) -> dict[str, str]:
         "python": platform.python_version(),
         "commit": measured_commit or commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def problem_columns(problem: Problem) -> Row:
+    """The columns that say what was measured; `judge.problem_of` is the inverse."""
+    return {
+        "batch": problem.batch,
+        "heads": problem.heads,
+        "kv_heads": problem.kv_heads or problem.heads,
+        "queries": problem.queries,
+        "keys": problem.keys,
+        "head_dim": problem.head_dim,
+        "dtype": problem.dtype,
+        "causal": problem.causal,
     }
 
 

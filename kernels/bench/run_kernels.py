@@ -20,7 +20,7 @@ from kernels.bench.contestants import (
 )
 from kernels.bench.proof import Truth, WrongAnswer, check_part
 from kernels.bench.recipes import KernelRecipe
-from kernels.bench.record import BenchError, Row, say
+from kernels.bench.record import BenchError, Row, problem_columns, say
 from kernels.bench.timing import GraphMemory, Sampler, Work, interleaved, sampler, watched
 from kernels.problem import Problem
 from kernels.registry import IMPLEMENTATIONS, SMALL, load
@@ -226,14 +226,7 @@ def row(
         "recipe": recipe.name,
         "contestant": name,
         "direction": direction,
-        "batch": problem.batch,
-        "heads": problem.heads,
-        "kv_heads": problem.kv_heads or problem.heads,
-        "queries": problem.queries,
-        "keys": problem.keys,
-        "head_dim": problem.head_dim,
-        "dtype": problem.dtype,
-        "causal": problem.causal,
+        **problem_columns(problem),
         "time_us": rounded(median),
         "time_low_us": rounded(samples[0] if samples else None),
         "time_high_us": rounded(samples[-1] if samples else None),

@@ -11,7 +11,7 @@ import torch
 from kernels import traffic
 from kernels.bench.judge import problem_of
 from kernels.bench.recipes import TrafficRecipe
-from kernels.bench.record import Row, say
+from kernels.bench.record import Row, problem_columns, say
 from kernels.problem import Problem
 from kernels.traffic.ledger import Direction, Traffic, TrafficError
 from kernels.traffic.measured import Measured, measured_all
@@ -71,14 +71,7 @@ def row(recipe: TrafficRecipe, asked: Asked, source: str, found: Figure, cache: 
         "recipe": recipe.name,
         "implementation": name,
         "direction": direction,
-        "batch": problem.batch,
-        "heads": problem.heads,
-        "kv_heads": problem.kv_heads or problem.heads,
-        "queries": problem.queries,
-        "keys": problem.keys,
-        "head_dim": problem.head_dim,
-        "dtype": problem.dtype,
-        "causal": problem.causal,
+        **problem_columns(problem),
         "source": source,
         "cache": cache,
         "bytes_read": known.bytes_read if known else "",
