@@ -60,8 +60,8 @@ BROKEN: dict[str, Broken] = {
             "log-base",
             ALL,
             "The scores go into a power of 2 without the factor log2(e).",
-            "2^x is e^(0.69 x): every difference between scores shrinks by a third, and the row comes out too "
-            "even.",
+            "A power of 2 is none of e: 2^x is e^(0.69 x), so every difference between scores shrinks by a third "
+            "and the row comes out too even.",
             "Exact only where all scores of the row are equal.",
         ),
         Broken(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kernels import reference
+from kernels.naive.tile_sizes import softmax_tiles, stored_columns
 from kernels.problem import Problem
 from kernels.tile_sizes import Tiles, padded
 from kernels.traffic.loops import covered, tiles_in
@@ -91,9 +92,16 @@ class Cut:
         start = step * self.tiles.block_k
         return start, min(self.tiles.block_k, self.keys - start)
 
-    def empty_pages(self, columns: int, pages: int | None = None) -> Tensor:
-        """Room for what a kernel writes out, float32 [pages, block_q, columns]; NaN until it is written."""
-        size = (self.steps if pages is None else pages, self.tiles.block_q, columns)
+    def empty_pages(self, columns: int) -> Tensor:
+        """Room for what a kernel writes out, float32 [steps, block_q, columns]; NaN until it is written."""
+        return self.empty(self.steps, self.tiles.block_q, columns)
+
+    def empty_softmax_page(self) -> Tensor:
+        """The same for naive's softmax, whose programs take whole rows, in tiles of their own: [1, rows, 2]."""
+        block = softmax_tiles(stored_columns(self.keys)).block_q
+        return self.empty(1, covered(self.rows, block), 2)
+
+    def empty(self, *size: int) -> Tensor:
         return torch.full(size, torch.nan, dtype=torch.float32, device=self.q.device)
 
     def exact(self, grad_output: Tensor | None = None) -> Tensor:

@@ -141,7 +141,7 @@ def naive(cut: Cut, broken: str | None) -> Walked:
 
     block = cut.tiles.block_k
     pairs, sums = cut.empty_pages(block), cut.empty_pages(block + cut.block_width)
-    softmax = cut.empty_pages(2, pages=1)
+    softmax = cut.empty_softmax_page()
     of_pairs, of_softmax, of_sums = (
         (pages, pages.shape[2], cut.query_start) for pages in (pairs, softmax, sums)
     )
