@@ -63,3 +63,16 @@ PAGE = {
     ),
     "no_script": "The player needs JavaScript.",
 }
+
+SAVE = {
+    "html": "Player (HTML)",
+    "html_help": "One file that plays this walk in any browser, without a server or a network.",
+    "gif": "Film (GIF)",
+    "gif_help": "Every step as a frame, in 256 colours.",
+    "webp": "Film (WebP)",
+    "webp_help": "Every step as a frame, in all colours; a smaller file.",
+    "png": "This step (PNG)",
+    "png_help": "The step at which the player stands.",
+    "versions": "torch {torch}, Triton {triton}",
+    "no_triton": "torch {torch}, no Triton",
+}

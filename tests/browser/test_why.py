@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
 
+from app.state_tiles import PATH
 from app.text.why import MERGE, PRESETS
 from app.views.why import SCORES, START
 
@@ -110,6 +112,27 @@ def test_a_slider_moves_by_keys_and_a_reader_is_told_when_it_rests(visit):
         arg=[status.element_handle(), said],
         timeout=5000,
     )
+
+
+def test_each_question_leads_to_its_walk_of_the_picture_at_hand(visit):
+    page = visit()
+    links = page.get_by_test_id("stPageLink-NavLink").evaluate_all(
+        "all => all.map(one => one.href)"
+    )
+    asked = [parse_qs(urlsplit(link).query) for link in links]
+    assert {urlsplit(link).path for link in links} == {f"/{PATH}"}
+    walks = [(one["walk"][0], one["tile"][0], one.get("break", [""])[0]) for one in asked]
+    assert walks == [
+        ("fa2", "64x64", ""),
+        ("fa2", "64x64", "no-maximum"),
+        ("fa2", "64x64", "output-not-rescaled"),
+        ("fa1", "64x64", ""),
+        ("fa2", "16x16", ""),
+    ]
+    assert all((one["picture"], one["side"]) == (["cat"], ["224"]) for one in asked)
+    page.get_by_test_id("stPageLink-NavLink").nth(3).click()
+    page.wait_for_url("**/tiles?**walk=fa1**", timeout=LOADED_MS)
+    page.locator(".tile-player[data-step]").wait_for(timeout=LOADED_MS)
 
 
 @pytest.mark.parametrize("width", [390, 1440])
