@@ -8,6 +8,7 @@ PLAYER = {
     "player": "Tile player.",
     "patch": "patch ({row}, {column})",
     "token": "the {name} token",
+    "padding": "a padded key",
     "unknown": "unknown size",
     "not_a_number": "not a number",
     "right": "right",
@@ -155,7 +156,7 @@ PLAYER = {
         ),
         "rose": (
             "Keys {first} to {last} hold a larger score: the maximum rises from {oldMax} to {maximum}, so "
-            "what was summed before counts {rescale} times as much."
+            "what was summed before counts {alpha} times as much."
         ),
         "stays": (
             "Keys {first} to {last} hold no score above {oldMax}, so the maximum stays, nothing old is "

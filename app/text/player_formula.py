@@ -16,12 +16,12 @@ FORMULA = {
         "alpha": (
             "Update the running maximum and sum",
             "α = e^(m_old − m)",
-            "e^({oldMax} − {maximum}) = {rescale}",
+            "e^({oldMax} − {maximum}) = {alpha}",
         ),
         "sum": (
             "Update the running maximum and sum",
             "l = α · l_old + Σ e^(S − m)",
-            "{rescale} · {oldSum} + {added} = {sum}",
+            "{alpha} · {oldSum} + {added} = {sum}",
         ),
         "output": (
             "Rescale, then add",
@@ -49,17 +49,22 @@ FORMULA = {
         "alpha": (
             "Merge it with the softmax so far",
             "α = e^(m_old − m)",
-            "e^({oldMax} − {maximum}) = {rescale}",
+            "e^({oldMax} − {maximum}) = {alpha}",
         ),
         "sum": (
             "Merge it with the softmax so far",
             "l = α · l_old + Σ e^(S − m)",
-            "{rescale} · {oldSum} + {added} = {sum}",
+            "{alpha} · {oldSum} + {added} = {sum}",
+        ),
+        "factor": (
+            "Merge it with the softmax so far",
+            "factor on O_old = α · l_old / l",
+            "{alpha} · {oldSum} / {sum} = {rescale}",
         ),
         "output": (
             "Merge it with the softmax so far",
-            "O = (α · l_old · O_old + P·V) / l, first number",
-            "({rescale} · {oldSum} · {old_out} + {new_out}) / {sum} = {out}",
+            "O = factor · O_old + P·V / l, first number",
+            "{rescale} · {old_out} + {new_out} = {out}",
         ),
     },
     "pairs": {
@@ -112,55 +117,63 @@ FORMULA_BROKEN = {
         for name in ("fa1", "fa2")
     },
     "output-not-rescaled": {
-        "fa2": {
-            "output": ("O = O_old + P·V, first number", "{old_out} + {new_out} = {out}"),
-        },
-        "fa1": {
-            "output": (
-                "O = (l_old · O_old + P·V) / l, first number",
-                "({oldSum} · {old_out} + {new_out}) / {sum} = {out}",
-            ),
-        },
+        "fa2": {"output": ("O = O_old + P·V, first number", "{old_out} + {new_out} = {out}")},
+        "fa1": {"factor": ("factor on O_old = l_old / l", "{oldSum} / {sum} = {rescale}")},
     },
     "divided-every-step": {
-        name: {
+        "fa2": {
             "output": (
                 "O = (α · O_old + P·V) / l, first number",
                 "({rescale} · {old_out} + {new_out}) / {sum} = {out}",
             ),
-            "divided": ("O is already divided", "{divided}"),
-        }
-        for name in ("fa1", "fa2")
+            "divided": ("O is divided already", "{divided}"),
+        },
+        "fa1": {"factor": ("factor on O_old = α / l", "{alpha} / {sum} = {rescale}")},
     },
     "no-maximum": {
         name: {
-            "max": ("m = 0, no maximum is taken", "m = {maximum}"),
-            "alpha": ("α = e^(0 − 0)", "α = {rescale}"),
+            "max": ("m = 0: no maximum is taken", "m = {maximum}"),
             "sum": ("l = l_old + Σ e^S", "{oldSum} + {added} = {sum}"),
         }
         for name in ("fa1", "fa2")
+    }
+    | {
+        "naive": {
+            "max": ("m = 0: no maximum is taken", "m = {maximum}"),
+            "weight": ("P = e^S / l", "e^{tileMax} / {sum} = {weights}"),
+        }
     },
     "log-base": {
         name: {
-            "alpha": ("α = 2^(m_old − m)", "2^({oldMax} − {maximum}) = {rescale}"),
+            "max": (
+                "m = max(m_old, 0.693 · largest S)",
+                "max({oldMax}, 0.693 · {tileMax}) = {maximum}",
+            ),
             "sum": (
-                "l = α · l_old + Σ 2^(S − m)",
-                "{rescale} · {oldSum} + {added} = {sum}",
+                "l = α · l_old + Σ 2^S / e^m",
+                "{alpha} · {oldSum} + {added} = {sum}",
             ),
         }
         for name in ("fa1", "fa2")
+    }
+    | {
+        "naive": {
+            "max": ("m = 0.693 · largest S of the row", "{maximum}"),
+            "weight": ("P = 2^S / e^m / l", "2^{tileMax} / e^{maximum} / {sum} = {weights}"),
+        }
     },
     "tail-not-masked": {
         name: {
             "sum": (
                 "l = α · l_old + Σ e^(S − m), padding too",
-                "{rescale} · {oldSum} + {added} = {sum}",
+                "{alpha} · {oldSum} + {added} = {sum}",
             )
         }
         for name in ("fa1", "fa2")
-    },
+    }
+    | {"naive": {"sum": ("l = Σ e^(S − m) of the row, padding too", "{sum}")}},
     "alpha-upside-down": {
-        name: {"alpha": ("α = e^(m − m_old)", "e^({maximum} − {oldMax}) = {rescale}")}
+        name: {"alpha": ("α = e^(m − m_old)", "e^({maximum} − {oldMax}) = {alpha}")}
         for name in ("fa1", "fa2")
     },
 }
@@ -171,7 +184,7 @@ STATE_ROWS = {
         "tileMax": "largest score of the tile",
         "oldMax": "maximum before (m)",
         "maximum": "maximum now (m)",
-        "rescale": "rescale factor (α)",
+        "alpha": "rescale factor (α)",
         "oldSum": "sum before (l)",
         "added": "this tile adds",
         "sum": "sum now (l)",
@@ -180,7 +193,7 @@ STATE_ROWS = {
         "tileMax": "largest score of the tile",
         "oldMax": "maximum before (m)",
         "maximum": "maximum now (m)",
-        "rescale": "rescale factor (α)",
+        "alpha": "rescale factor (α)",
         "oldSum": "sum before (l)",
         "added": "this tile adds",
         "sum": "sum now (l)",

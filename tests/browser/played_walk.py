@@ -51,7 +51,7 @@ def played_walk(
         scores = np.where(np.arange(tokens)[None] > places[:, None], -np.inf, scores)
     steps, seen, read = [], min(tokens, start + rows) if causal else tokens, 4 * rows * dim
     raw = np.zeros((rows, dim))
-    old_max = np.full(rows, -np.inf)
+    old_max, old_sum = np.full(rows, -np.inf), np.zeros(rows)
     for key in range(0, seen, block):
         part = scores[:, key : key + block]
         so_far = scores[:, : key + block]
@@ -61,7 +61,10 @@ def played_walk(
         true = weights @ head.v[: key + block]
         added = np.exp(part - largest[:, None]) @ head.v[key : key + block]
         raw = raw + added if broken else true
-        divided = raw / weights.sum(axis=1)[:, None]
+        total = weights.sum(axis=1)
+        divided = raw / total[:, None]
+        if implementation == "fa1":
+            rescale = rescale * old_sum / total
         read += 2 * 4 * part.shape[1] * dim
         steps.append(
             Step(
@@ -80,7 +83,7 @@ def played_walk(
                 bytes_written=0,
             )
         )
-        old_max = largest
+        old_max, old_sum = largest, total
     exact = np.exp(scores - scores.max(axis=1)[:, None])
     total = exact.sum(axis=1)
     output = raw / total[:, None]

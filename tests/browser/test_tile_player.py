@@ -59,6 +59,13 @@ class Player:
         return np.array(data, np.uint8).reshape(*shape, 4)
 
 
+def first_number(pattern: str, text: str) -> float:
+    """The number in the pattern's group."""
+    found = re.search(pattern, text)
+    assert found is not None, text
+    return float(found[1].replace("−", "-"))
+
+
 @pytest.fixture
 def open_player(browser, streamlit_server) -> Iterator[Callable[..., Player]]:
     """open_player(case, width=1440) opens the playground; errors of the page fail the test."""
@@ -117,7 +124,7 @@ def test_every_number_of_a_step_equals_float64(open_player, name, step, row):
         "tileMax": truth.tile.max(),
         "oldMax": truth.old_max,
         "maximum": truth.maximum,
-        "rescale": np.exp(truth.old_max - truth.maximum),
+        "alpha": np.exp(truth.old_max - truth.maximum),
         "oldSum": np.exp(truth.before - truth.old_max).sum() if step else 0.0,
         "added": np.exp(truth.tile - truth.maximum).sum(),
         "sum": truth.sum,
@@ -155,7 +162,7 @@ def test_hover_gives_the_score_of_a_cell(open_player):
     x, y = (20 + 0.5) / 32 * box["width"], (7 + 0.5) / 32 * box["height"]
     canvas.hover(position={"x": x, "y": y})
     text = player.page.locator(".scores .two-lines").inner_text()
-    value = float(re.search(r"Row 39, column 52: (\S+)\. ", text)[1].replace("−", "-"))
+    value = first_number(r"Row 39, column 52: (\S+)\. ", text)
     assert value == pytest.approx(Truth(player.case, 1, 7).scores[52], rel=1e-3)
     canvas.click(position={"x": x, "y": y})
     player.wait(row=7)
@@ -237,6 +244,7 @@ def test_a_broken_walk_is_wrong_beside_the_right_one(open_player):
     last = len(walks(player.case)[0].steps) - 1
     player.wait(step=last)
     right, broken = walks(player.case)
+    assert broken is not None
     wrong, good = broken.output[0].numpy(), right.output[0].numpy()
     share = np.abs(wrong - good).max() / np.abs(good).max()
     shown = float(player.page.locator(".error-bar").get_attribute("data-share"))
@@ -244,7 +252,7 @@ def test_a_broken_walk_is_wrong_beside_the_right_one(open_player):
     assert share > 0.5
     # The broken map holds the weights that the mistake really gave: they rebuild its output.
     figure = player.page.locator(".map-row figure").nth(1).inner_text()
-    total = float(re.search(r"sum (\S+)\.", figure)[1])
+    total = first_number(r"sum (\S+)\.", figure)
     assert total == pytest.approx(broken_weights(player.case).sum(), rel=1e-3)
     assert player.page.locator(".formula-line.changed").count() == 1
     player.page.locator(".which [data-value='right']").click()
@@ -261,7 +269,9 @@ def broken_weights(case: Case) -> np.ndarray:
         end = min(start + case.block, case.tokens)
         weights[start:end] = np.exp(truth.scores[start:end] - truth.scores[:end].max()) / total
     output = weights @ played_head(case.tokens).v
-    np.testing.assert_allclose(output, walks(case)[1].output[0].numpy(), rtol=1e-4)
+    broken = walks(case)[1]
+    assert broken is not None
+    np.testing.assert_allclose(output, broken.output[0].numpy(), rtol=1e-4)
     return weights
 
 

@@ -22,7 +22,8 @@ const QUIET_MS = 400; // a place is told upwards when the visitor has stopped fo
 export class TilePlayer {
   constructor(parent, onPlace) {
     Object.assign(this, { onPlace, step: 0, row: 0, seq: 0, speed: 1, playing: false, shows: "broken" });
-    Object.assign(this, { bitmap: null, data: null, title: "", entered: 0, frame: null, dirty: false, layout: 0 });
+    Object.assign(this, { bitmap: null, data: null, title: "", layout: 0 });
+    Object.assign(this, { entered: 0, frame: null, dirty: false, tweening: false });
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
     this.plane = planeView(this);
     this.code = codeView(this);

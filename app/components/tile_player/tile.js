@@ -72,18 +72,21 @@ export function tileView(player) {
       say(low, figure(-reach, 2));
       say(high, figure(reach, 2));
       strip.style.background = `linear-gradient(to right, ${player.signedStops})`;
-      canvas.style.aspectRatio = `${step.keys} / ${walk.rows}`;
-      canvas.style.width = `${(100 * step.keys) / walk.block_k}%`;
+      const across = Math.min(step.keys, walk.block_k); // a kernel of naive takes whole rows at once
+      canvas.style.aspectRatio = `${across} / ${walk.rows}`;
+      canvas.style.width = `${(100 * across) / walk.block_k}%`;
       canvas.setAttribute("aria-label", fill(words.tile_label, { rows: walk.rows, keys: step.keys }));
       tell();
-      const { context, width, height, ratio } = steadyContext(canvas, `${player.layout} ${step.keys}/${walk.rows}`);
+      const sharp = steadyContext(canvas, `${player.layout} ${across}/${walk.rows}`);
+      const { context, width, height, ratio } = sharp;
       context.imageSmoothingEnabled = false;
       context.drawImage(cells, 0, 0, width, height);
       const cell = height / walk.rows;
       const around = Math.max(0, (7 * ratio - cell) / 2);
       context.lineWidth = 3.5 * ratio;
       context.strokeStyle = player.ink.page;
-      const y = Math.min(Math.max(player.row * cell - around, ratio), height - cell - 2 * around - ratio);
+      const lowest = height - cell - 2 * around - ratio;
+      const y = Math.min(Math.max(player.row * cell - around, ratio), lowest);
       context.strokeRect(ratio, y, width - 2 * ratio, cell + 2 * around);
       context.lineWidth = 1.75 * ratio;
       context.strokeStyle = player.ink.text;

@@ -12,13 +12,11 @@ export function stepValues(walk, index, row) {
   const out = step.get("output")[place];
   const isFirst = index === 0 || walk.steps[index - 1].phase !== step.phase;
   const oldOut = isFirst ? 0 : walk.steps[index - 1].get("output")[place];
-  const at = row * step.keys + (state.best - step.key_start);
   const values = { ...state, out, old_out: oldOut, log_sum_exp: walk.logSumExp[row] };
-  values.kept = oldOut * keptFactor(walk, state);
-  values.new_out = out * (dividesNow(walk) ? state.sum : 1) - values.kept;
+  values.new_out = out * (dividesInFa2(walk) ? state.sum : 1) - oldOut * keptFactor(walk, state);
   const soFar = outputSoFar(walk, index, row);
   values.divided = soFar ? soFar[0] : NaN;
-  for (const name of ["weights", "grad_weights"]) if (step.has(name)) values[name] = step.get(name)[at];
+  for (const name of ["weights", "grad_weights"]) if (step.has(name)) values[name] = step.get(name)[state.at];
   if (step.has("delta")) {
     values.delta = step.get("delta")[row];
     values.grad_score = values.weights * (values.grad_weights - values.delta);
@@ -26,21 +24,21 @@ export function stepValues(walk, index, row) {
   return values;
 }
 
-function dividesNow(walk) {
-  return walk.implementation === "fa1" || walk.broken === "divided-every-step";
+function dividesInFa2(walk) {
+  return walk.implementation === "fa2" && walk.broken === "divided-every-step";
 }
 
 /** By what the old output enters the new one, before any division. */
-function keptFactor(walk, { rescale, oldSum }) {
-  if (!walk.flash || walk.broken === "output-not-rescaled") return 1;
-  const undone = walk.implementation === "fa1" && walk.broken !== "divided-every-step";
-  return undone ? rescale * (oldSum || 0) : rescale;
+function keptFactor(walk, { rescale }) {
+  const isKept = walk.implementation === "fa2" && walk.broken === "output-not-rescaled";
+  return walk.flash && !isKept ? rescale : 1;
 }
 
 export function asText(values, player, walk) {
   const texts = Object.fromEntries(Object.entries(values).map(([name, value]) => [name, figure(value)]));
   const step = walk.steps[player.step];
-  texts.best = tokenText(player.words, player.data.header, values.best);
+  const { words, data } = player;
+  texts.best = values.best === null ? words.padding : tokenText(words, data.header, values.best);
   texts.first = step.key_start;
   texts.last = step.key_start + step.keys - 1;
   texts.row = player.rowText;

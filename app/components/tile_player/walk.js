@@ -48,55 +48,68 @@ export function scoresOf(step, row) {
   return step.get("scores").subarray(row * step.keys, (row + 1) * step.keys);
 }
 
-function powerOf(walk) {
-  return walk.broken === "log-base" ? (x) => 2 ** x : Math.exp;
+/** e^(score − maximum) as the kernel takes it, in its own precision, so that what overflows there does here. */
+export function weightOf(walk, score, maximum) {
+  if (score === -Infinity) return 0;
+  const shift = maximum === -Infinity ? 0 : maximum;
+  return Math.fround(Math.exp((walk.broken === "log-base" ? Math.LN2 * score : score) - shift));
 }
 
-function shift(walk, maximum) {
-  return walk.broken === "no-maximum" ? 0 : maximum;
+/** The scores that padding was given in a row, where a broken walk counts them. */
+function paddingOf(walk, step, row) {
+  if (!step.has("padding")) return [];
+  const padding = step.get("padding");
+  const across = padding.length / walk.rows;
+  return padding.subarray(row * across, (row + 1) * across);
 }
 
-/** Maximum, sum and their past for one row at a step; sums of weights are taken from the scores as sent. */
+/** Maximum, sum and their past for one row at a step; what a tile adds is taken from the scores as sent. */
 export function rowState(walk, index, row) {
   const step = walk.steps[index];
   const before = index > 0 && walk.steps[index - 1].phase === step.phase ? walk.steps[index - 1] : null;
   const scores = scoresOf(step, row);
+  const padding = paddingOf(walk, step, row);
   let best = 0;
   for (let key = 1; key < scores.length; key += 1) if (scores[key] > scores[best]) best = key;
+  const tileMax = Math.max(scores[best], ...padding);
   const maximum = step.get("running_max")[row];
-  const power = powerOf(walk);
-  const base = shift(walk, maximum);
   let added = 0;
-  let alone = 0;
-  for (const score of scores) {
-    if (score === -Infinity) continue;
-    added += power(score - base);
-    alone += power(score - shift(walk, scores[best]));
-  }
-  if (step.has("padding")) {
-    const padding = step.get("padding");
-    const across = padding.length / walk.rows;
-    for (let key = 0; key < across; key += 1) added += power(padding[row * across + key] - base);
-  }
+  for (const score of scores) added += weightOf(walk, score, maximum);
+  for (const score of padding) added += weightOf(walk, score, maximum);
+  const oldMax = before ? before.get("running_max")[row] : -Infinity;
+  const rescale = step.get("rescale")[row];
   return {
-    best: step.key_start + best,
-    tileMax: scores[best],
-    oldMax: before ? before.get("running_max")[row] : -Infinity,
+    best: tileMax > scores[best] ? null : step.key_start + best,
+    at: row * step.keys + best,
+    tileMax,
+    oldMax,
     maximum,
-    rescale: step.get("rescale")[row],
+    alpha: walk.implementation === "fa1" ? alphaOf(walk, oldMax, maximum) : rescale,
+    rescale,
     oldSum: before ? before.get("running_sum")[row] : 0,
     sum: step.get("running_sum")[row],
     added,
-    alone,
-    beta: power(scores[best] - base),
   };
 }
 
-/** By what the output of the steps before was multiplied at this step, in the division's own terms. */
-function outputFactor(walk, index, row) {
-  if (walk.broken === "output-not-rescaled") return 1;
-  const rescale = walk.steps[index].get("rescale")[row];
-  return walk.broken === DIVIDED ? rescale / walk.steps[index].get("running_sum")[row] : rescale;
+/** FlashAttention-1 keeps it in one factor with both sums, so it is taken from the two maxima. */
+function alphaOf(walk, oldMax, maximum) {
+  if (oldMax === -Infinity) return 0;
+  return Math.exp(walk.broken === "alpha-upside-down" ? maximum - oldMax : oldMax - maximum);
+}
+
+/** What a weight of a step is divided by at once, and what the output before is multiplied by there. */
+function factorsAt(walk, step, row) {
+  const rescale = step.get("rescale")[row];
+  const sum = step.get("running_sum")[row] || 1;
+  if (walk.implementation === "fa1") return { divisor: sum, kept: rescale };
+  if (walk.broken === DIVIDED) return { divisor: sum, kept: rescale / sum };
+  return { divisor: 1, kept: walk.broken === "output-not-rescaled" ? 1 : rescale };
+}
+
+/** Whether the output as the kernel holds it still waits for its division by the sum. */
+function waitsForDivision(walk) {
+  return walk.implementation === "fa2" && walk.broken !== DIVIDED;
 }
 
 /**
@@ -106,17 +119,16 @@ function outputFactor(walk, index, row) {
 export function mapSoFar(walk, index, row) {
   const map = new Float32Array(walk.tokens).fill(NaN);
   if (!walk.flash) return storedWeights(walk, index, row, map);
-  const power = powerOf(walk);
-  let factor = 1 / walk.steps[index].get("running_sum")[row];
+  let factor = waitsForDivision(walk) ? 1 / (walk.steps[index].get("running_sum")[row] || 1) : 1;
   for (let at = index; at >= 0; at -= 1) {
     const step = walk.steps[at];
-    const base = shift(walk, step.get("running_max")[row]);
+    const maximum = step.get("running_max")[row];
     const scores = scoresOf(step, row);
+    const { divisor, kept } = factorsAt(walk, step, row);
     for (let key = 0; key < step.keys; key += 1) {
-      const score = scores[key];
-      map[step.key_start + key] = score === -Infinity ? 0 : power(score - base) * factor;
+      map[step.key_start + key] = (weightOf(walk, scores[key], maximum) / divisor) * factor;
     }
-    factor *= outputFactor(walk, at, row);
+    factor *= kept;
   }
   return map;
 }
@@ -140,7 +152,7 @@ export function outputSoFar(walk, index, row) {
   if (step.phase === "pairs" || step.phase === "softmax") return null;
   const width = walk.head_dim;
   const output = step.get("output").subarray(row * width, (row + 1) * width);
-  if (walk.implementation === "fa2" && walk.broken !== DIVIDED) {
+  if (waitsForDivision(walk)) {
     const sum = step.get("running_sum")[row] || 1;
     return Float32Array.from(output, (value) => value / sum);
   }
