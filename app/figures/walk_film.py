@@ -7,18 +7,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from app.components.tile_player.data import PlayerData
 from app.figures.sheet import png
+from app.figures.walk_places import EDGE, HOLLOW, KEY, QUERY, VISITED, photo
 from app.figures.walk_still import Scene, draw, scene
 from app.origin import Origin, lines
+from app.theme import INK, PAPER, QUIET
+from vit.colours import probability_table
 
 MOST_FRAMES = 120
 MOST_BYTES = 5_000_000
 SHRINKS = (2, 3, 4)
 """By how much a still is made smaller for a frame; the first that keeps a film below MOST_BYTES is taken."""
 
+SCALE_COLOURS, GREYS = 80, 16
+"""Of a GIF's 256; most of the others are the picture's."""
 WEBP = {"quality": 82, "method": 2}
 
 WHOLE_MS, SHORTEST_MS, LONGEST_MS, LAST_MS = 14_000, 100, 700, 3_000
@@ -58,7 +64,7 @@ def step_png(data: PlayerData, origin: Origin, step: int) -> bytes:
 
 
 def as_gif(data: PlayerData, origin: Origin) -> bytes:
-    """The film with at most 256 colours, one set of them for all frames: those of the last."""
+    """The film with at most 256 colours, one set of them for all frames."""
     return bounded(data, origin, gif)
 
 
@@ -68,9 +74,22 @@ def as_webp(data: PlayerData, origin: Origin) -> bytes:
 
 
 def gif(frames: Frames) -> bytes:
-    palette = frames.frame(len(frames) - 1).quantize(256, Image.Quantize.MEDIANCUT)
+    palette = palette_of(frames)
     few = (one.quantize(palette=palette, dither=Image.Dither.NONE) for one in frames)
     return saved(few, len(frames), "GIF", optimize=False)
+
+
+def palette_of(frames: Frames) -> Image.Image:
+    """The maps' scale, the colours that are drawn with, greys for the letters, and the picture's own."""
+    scale = probability_table(SCALE_COLOURS)
+    greys = np.linspace(INK, PAPER, GREYS)
+    drawn = np.array([INK, PAPER, QUIET, HOLLOW, VISITED, EDGE, QUERY, KEY])
+    fixed = np.concatenate([scale, greys, drawn]).round().astype(np.uint8)
+    middle = photo(frames.shown.data, frames.steps[len(frames) // 2], frames.shown.picture)
+    own = middle.quantize(256 - len(fixed), Image.Quantize.MEDIANCUT).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([*fixed.ravel().tolist(), *own[: 3 * (256 - len(fixed))]])
+    return palette
 
 
 def bounded(data: PlayerData, origin: Origin, encode: Encode) -> bytes:

@@ -14,7 +14,8 @@ PAGE = {
         "each with a question to try on your own picture."
     ),
     "try": "Try it",
-    "tiles": "Open the tiles",
+    "tiles": ":primary[Open this walk]",
+    "small": ":small[{text}]",
 }
 
 MEMORY = {
@@ -80,8 +81,8 @@ MERGE_TEXT = {
     "text": (
         "A flash kernel sees a row's scores a block at a time, so it never knows the final m in advance. It "
         "need not: the m and l of two blocks are enough to join them as if they had been one [3, section 3.1]. "
-        "Whichever block has the lower maximum is shrunk by its own "
-        r"$\alpha = e^{m_{\mathrm{own}} - m}$, which is at most 1. Move the scores:"
+        r"Each block is shrunk by its own factor, $\alpha_x = e^{m_x - m}$ and $\alpha_y = e^{m_y - m}$: one of them is 1, "
+        "the other at most 1. Move the scores:"
     ),
     "circulating": "Another formula is in circulation:",
     "circulating_formula": (
@@ -159,7 +160,7 @@ NOT = {
         "- **Not fewer operations.** The same two matrix products forward, and a little rescaling. Backward it computes the "
         "scores a second time [1, section 3.1]: five products where a kernel that kept them needs four; ours takes seven, so as "
         "to need no atomic additions. It is faster because it moves fewer bytes.\n"
-        "- **Not an approximation.** Every pair of tokens is computed, and the sum is the textbook's up to rounding.\n"
+        "- **Not an approximation.** Every query meets every key that it may see, and the result is the textbook's up to rounding.\n"
         "- **Not linear in everything.** Memory beyond inputs and output grows with N. Traffic still grows with N²: "
         "about $N^2 d^2 / M$ numbers, where d is the head's width and M the numbers that fit on the chip, against $N d + N^2$ [1, theorem 2, for "
         r"$d \le M \le N d$, without constants]." + "\n"

@@ -43,7 +43,13 @@ def page() -> None:
         st.markdown(PAGE["lead"])
         for part in PARTS:
             part(state, problem, chip)
-        st.caption("  \n".join(f"{text} [{link}]({link})" for text, link in SOURCES))
+        for text, link in SOURCES:
+            small(f"{text} [{link}]({link})")
+
+
+def small(text: str) -> None:
+    """Small, but not pale: a caption is too pale to be read by everyone."""
+    st.markdown(PAGE["small"].format(text=text))
 
 
 def memory_part(state: State, problem: Problem, chip: Chip) -> None:
@@ -53,7 +59,7 @@ def memory_part(state: State, problem: Problem, chip: Chip) -> None:
     st.html(memories(figures.memory_levels(chip, figures.hbm_bytes(compute.device()))))
     rates = figures.rates()
     if rates is not None:
-        st.caption(rates)
+        small(rates)
     st.markdown(figures.yours(problem, chip))
     try_it(MEMORY["question"], state, Tiles(), "memory")
 
@@ -98,7 +104,7 @@ def not_part(state: State, problem: Problem, chip: Chip) -> None:
     """Four things that it is taken for."""
     st.subheader(NOT["title"], anchor="not")
     st.markdown(NOT["text"])
-    st.caption(figures.law(problem, chip))
+    small(figures.law(problem, chip))
     try_it(NOT["question"], state, Tiles(tile=(16, 16)), "not")
 
 

@@ -17,6 +17,7 @@ from app.figures.walk_row import weights_so_far
 from app.origin import Origin, lines
 from app.text.export import IMPLEMENTATION, ORIGIN, STILL
 from app.text.tiles import PLAYER
+from app.theme import PAPER
 from kernels.trace import BROKEN, Walk, walk
 from vit.colours import probability_table
 from vit.grid import PatchGrid
@@ -245,6 +246,16 @@ def test_the_last_frame_is_the_last_step(fa2):
     drawn = walk_still.draw(walk_still.scene(fa2, foot), len(fa2.walk.steps) - 1).reduce(2)
     shown, _ = frames_of(walk_film.as_gif(fa2, ORIGIN_HERE))[-1]
     assert np.abs(shown.astype(int) - np.asarray(drawn)).mean() < 3  # 256 colours for all
+
+
+def test_the_ground_of_a_gif_is_white_and_its_scale_has_no_bands(fa2):
+    shown, _ = frames_of(walk_film.as_gif(fa2, ORIGIN_HERE))[-1]
+    assert tuple(shown[2, 2]) == PAPER
+    colours = {tuple(int(part) for part in pixel) for pixel in shown.reshape(-1, 3)}
+    table = {
+        tuple(int(part) for part in colour) for colour in probability_table(walk_film.SCALE_COLOURS)
+    }
+    assert len(table & colours) > 0.9 * walk_film.SCALE_COLOURS
 
 
 def test_a_long_walk_keeps_first_and_last_step():
