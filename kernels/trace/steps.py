@@ -25,7 +25,7 @@ class Step:
     phase: str  # naive: "pairs", "softmax" or "sums"; else ""
     key_start: int
     keys: int  # key_start .. key_start + keys are covered
-    scores: Tensor  # [rows, keys], scale applied, -inf where hidden
+    scores: Tensor  # [rows, keys], scale applied, -inf where hidden; naive: before they are rounded for HBM
     running_max: Tensor  # [rows], after this tile, as are all that follow
     running_sum: Tensor  # [rows]
     rescale: (
