@@ -12,7 +12,16 @@ from PIL import Image
 
 from app.components.tile_player.data import PlayerData
 from app.figures.sheet import png
-from app.figures.walk_places import EDGE, HOLLOW, KEY, QUERY, VISITED, photo
+from app.figures.walk_places import (
+    EDGE,
+    HOLLOW,
+    KEY,
+    KEY_ON_PHOTO,
+    QUERY,
+    QUERY_ON_PHOTO,
+    VISITED,
+    photo,
+)
 from app.figures.walk_still import Scene, draw, scene
 from app.origin import Origin, lines
 from app.theme import INK, PAPER, QUIET
@@ -23,7 +32,9 @@ MOST_BYTES = 5_000_000
 SHRINKS = (2, 3, 4)
 """By how much a still is made smaller for a frame; the first that keeps a film below MOST_BYTES is taken."""
 
-SCALE_COLOURS, GREYS = 80, 16
+ON_PHOTO = (QUERY_ON_PHOTO, KEY_ON_PHOTO)
+PHOTOS = 6
+SCALE_COLOURS, GREYS = 64, 12
 """Of a GIF's 256; most of the others are the picture's."""
 WEBP = {"quality": 82, "method": 2}
 
@@ -83,13 +94,23 @@ def palette_of(frames: Frames) -> Image.Image:
     """The maps' scale, the colours that are drawn with, greys for the letters, and the picture's own."""
     scale = probability_table(SCALE_COLOURS)
     greys = np.linspace(INK, PAPER, GREYS)
-    drawn = np.array([INK, PAPER, QUIET, HOLLOW, VISITED, EDGE, QUERY, KEY])
+    drawn = np.array([INK, PAPER, QUIET, HOLLOW, VISITED, EDGE, QUERY, KEY, *ON_PHOTO])
     fixed = np.concatenate([scale, greys, drawn]).round().astype(np.uint8)
-    middle = photo(frames.shown.data, frames.steps[len(frames) // 2], frames.shown.picture)
-    own = middle.quantize(256 - len(fixed), Image.Quantize.MEDIANCUT).getpalette() or []
+    own = photos(frames).quantize(256 - len(fixed), Image.Quantize.MEDIANCUT).getpalette() or []
     palette = Image.new("P", (1, 1))
     palette.putpalette([*fixed.ravel().tolist(), *own[: 3 * (256 - len(fixed))]])
     return palette
+
+
+def photos(frames: Frames) -> Image.Image:
+    """The picture at a few steps, one below the other: its colours under queries and keys too."""
+    shown, count = frames.shown, len(frames)
+    wide, tall = shown.picture.size
+    column = Image.new("RGB", (wide, tall * PHOTOS))
+    for n in range(PHOTOS):
+        step = frames.steps[n * (count - 1) // (PHOTOS - 1)]
+        column.paste(photo(shown.data, step, shown.picture), (0, n * tall))
+    return column
 
 
 def bounded(data: PlayerData, origin: Origin, encode: Encode) -> bytes:

@@ -172,7 +172,8 @@ NOT = {
         "constants aside (formula; from N = M/d = {tokens} tokens on)."
     ),
     "question": (
-        "Compare the bytes at the last step for tiles of 64 × 64 and of 16 × 16. Which are more, and why does the answer stay the same?"
+        "Compare the bytes of the whole head, below the player, for tiles of 64 × 64 and of 16 × 16. Which are more, "
+        "and why does the answer stay the same?"
     ),
 }
 
