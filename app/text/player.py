@@ -49,7 +49,7 @@ PLAYER = {
     "plane_label": "Plane of queries and keys; the tile of keys {first} to {last} is lit.",
     # the picture
     "picture": "On the picture",
-    "picture_hint": "click a query patch to follow it",
+    "picture_hint": "click a query to follow it",
     "queries_are": "queries {first}–{last}: {from} to {to}",
     "keys_are": "keys {first}–{last}: {from} to {to}",
     "picture_label": "The picture, with {queries} against {keys}.",
@@ -116,7 +116,7 @@ PLAYER = {
     "moved_value": "{bytes} ({exact} B, {tag}); {step} at this step",
     # the score tile
     "tile": "Scores of this tile",
-    "tile_size": "{rows} queries × {keys} keys",
+    "tile_size": "{rows} × {keys}",
     "tile_hint": "Point at a cell for its score; click, or use the up and down keys, to follow a row.",
     "tile_value": "Row {row}, column {column}: {value}. {query} against {key}.",
     "tile_label": "Scores of {rows} queries and {keys} keys. Up and down keys choose the followed row.",
@@ -149,35 +149,35 @@ PLAYER = {
     "code": "The kernel's own lines",
     "code_label": "Source code of this step",
     # one sentence
+    "keys": "Keys {first} to {last}",
+    "one_key": "Key {first}",
     "say": {
         "first": (
-            "Keys {first} to {last} come first: the largest score, {maximum}, is the maximum so far, and "
-            "there is nothing to rescale."
+            "{keys}, the first tile: the largest score, {maximum}, is the maximum so far, and there is nothing "
+            "to rescale."
         ),
         "rose": (
-            "Keys {first} to {last} hold a larger score: the maximum rises from {oldMax} to {maximum}, so "
-            "what was summed before counts {alpha} times as much."
+            "{keys}: a larger score is found, the maximum rises from {oldMax} to {maximum}, and what was "
+            "summed before counts {alpha} times as much."
         ),
         "stays": (
-            "Keys {first} to {last} hold no score above {oldMax}, so the maximum stays, nothing old is "
-            "rescaled, and the sum grows by {added}."
+            "{keys}: no score is above {oldMax}, so the maximum stays, nothing old is rescaled, and the sum "
+            "grows by {added}."
         ),
-        "hidden": "Keys {first} to {last} are hidden from this row by the causal mask, so nothing changes.",
+        "hidden": "{keys}: hidden from this row by the causal mask, so nothing changes.",
         "pairs": (
-            "First kernel: the scores of keys {first} to {last} are computed and written to HBM, the largest "
-            "being {tileMax}."
+            "{keys}, first kernel: the scores are computed and written to HBM, the largest being {tileMax}."
         ),
         "softmax": (
-            "Second kernel: the scores of keys {first} to {last} come back from HBM and leave it as weights, "
+            "{keys}, second kernel: the scores come back from HBM and leave the chip as weights, "
             "e^(S − {maximum}) / {sum}."
         ),
         "sums": (
-            "Third kernel: the weights of keys {first} to {last} come back from HBM, and weigh their values "
-            "into the output."
+            "{keys}, third kernel: the weights come back from HBM, and weigh their values into the output."
         ),
         "backward": (
-            "Keys {first} to {last}: their weights are built again as e^(S − {log_sum_exp}), with no maximum "
-            "and no sum to look for, and dS·K is added to the gradient of Q."
+            "{keys}: the weights are built again as e^(S − {log_sum_exp}), with no maximum and no sum to look "
+            "for, and dS·K is added to the gradient of Q."
         ),
     },
     "say_last": {

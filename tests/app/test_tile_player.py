@@ -15,7 +15,7 @@ import torch
 from app.components.tile_player import PlayerEvent, door, modules, story_lines, style
 from app.components.tile_player.blob import Packed, half_will_do, pack
 from app.text.player import PLAYER
-from kernels.trace import BROKEN, TITLES
+from kernels.trace import BROKEN, TITLES, Step, Walk
 from tests.browser.player_cases import CASES, player_data
 
 SCRIPTS = {name: (door.FOLDER / name).read_text("utf-8") for name in door.MODULES}
@@ -98,6 +98,46 @@ def test_the_same_array_is_sent_once():
 
 def test_a_walk_at_518_px_with_its_broken_twin_is_under_3_mb():
     assert len(pack(player_data(CASES["broken"]))) < 3_000_000
+
+
+def naive_walk(tokens: int) -> Walk:
+    """Two tiles of naive's three kernels, of random numbers that belong together."""
+    right = player_data(CASES["small"]).walk
+    rows, rng = right.rows, np.random.default_rng(1)
+    scores = torch.tensor(rng.standard_normal((rows, tokens)), dtype=torch.float32)
+    weights = scores.softmax(1)
+
+    def step(phase: str, start: int, end: int, **extra) -> Step:
+        return replace(
+            right.steps[0],
+            phase=phase,
+            key_start=start,
+            keys=end - start,
+            scores=scores[:, start:end],
+            extra=extra,
+        )
+
+    half = tokens // 2
+    tiles = [(0, half), (half, tokens)]
+    steps = [step("pairs", *tile) for tile in tiles]
+    steps.append(step("softmax", 0, tokens, weights=weights))
+    steps += [step("sums", a, b, weights=weights[:, a:b]) for a, b in tiles]
+    return replace(right, implementation="naive", steps=tuple(steps))
+
+
+def test_whole_rows_are_sent_as_tiles_only_where_they_are_the_same():
+    data = player_data(CASES["small"])
+    walk = naive_walk(data.walk.tokens)
+    sent = Blob(pack(replace(data, walk=walk))).header["walk"]["steps"][2]
+    assert sent["joined"] == {"scores": "pairs", "weights": "sums"}
+    assert not {"scores", "weights"} & set(sent["arrays"])
+    other = replace(walk.steps[2], extra={"weights": 2 * walk.steps[2].extra["weights"]})
+    walk = replace(walk, steps=(*walk.steps[:2], other, *walk.steps[3:]))
+    blob = Blob(pack(replace(data, walk=walk)))
+    sent = blob.header["walk"]["steps"][2]
+    assert sent["joined"] == {"scores": "pairs"}
+    got = blob.array(sent["arrays"]["weights"])
+    np.testing.assert_allclose(got, other.extra["weights"].numpy(), rtol=1e-3)
 
 
 def test_opening_places_are_moved_into_the_walk():

@@ -235,7 +235,7 @@ def test_the_screen_reader_text_follows_each_step(open_player):
     player.press("ArrowRight", 2)
     player.wait(step=2)
     spoken = player.page.locator(".controls [aria-live]").inner_text()
-    assert spoken.startswith("step 3 of 5. Keys 64 to 95 ")
+    assert spoken.startswith("step 3 of 5. Keys 64 to 95: ")
 
 
 def test_a_broken_walk_is_wrong_beside_the_right_one(open_player):

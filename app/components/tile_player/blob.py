@@ -31,6 +31,8 @@ HALF_ERROR = 1e-3
 """Relative. float16 is sent only where every value of an array survives it this well."""
 EXACT = ("scores", "running_max", "running_sum", "rescale", "log_sum_exp")
 """Always float32: the browser takes exponentials and products of these, which would multiply the error."""
+WHOLE_ROWS = {"scores": "pairs", "weights": "sums"}
+"""Arrays of naive's softmax that another phase sends tile by tile, and which one; the browser joins them."""
 ALIGNMENT = 4
 
 
@@ -118,14 +120,17 @@ def pack_walk(walk: Walk, sections: Sections) -> dict[str, object]:
     packed["output"] = sections.add_array(walk.output, exact=False)
     packed["log_sum_exp"] = sections.add_array(walk.log_sum_exp, exact=True)
     packed["steps"] = [
-        {**pack_step(step, sections), "titles": titles}
+        {**pack_step(step, walk, sections), "titles": titles}
         for step, titles in zip(walk.steps, titles_of(walk), strict=True)
     ]
     return packed
 
 
-def pack_step(step: Step, sections: Sections) -> dict[str, object]:
+def pack_step(step: Step, walk: Walk, sections: Sections) -> dict[str, object]:
     arrays = {name: getattr(step, name) for name in (*EXACT[:-1], "output")} | step.extra
+    joined = {
+        name: phase for name, phase in WHOLE_ROWS.items() if is_joined(step, walk, name, phase)
+    }
     return {
         "name": step.name,
         "phase": step.phase,
@@ -134,9 +139,28 @@ def pack_step(step: Step, sections: Sections) -> dict[str, object]:
         "bytes_read": step.bytes_read,
         "bytes_written": step.bytes_written,
         "arrays": {
-            name: sections.add_array(values, exact=name in EXACT) for name, values in arrays.items()
+            name: sections.add_array(values, exact=name in EXACT)
+            for name, values in arrays.items()
+            if name not in joined
         },
+        "joined": joined,
     }
+
+
+def is_joined(step: Step, walk: Walk, name: str, phase: str) -> bool:
+    """Whether the whole rows of naive's second kernel are the tiles of another phase side by side."""
+    if step.phase != "softmax":
+        return False
+    tiles = [array_of(other, name) for other in walk.steps if other.phase == phase]
+    whole = array_of(step, name)
+    if whole is None or not tiles or any(tile is None for tile in tiles):
+        return False
+    return np.array_equal(np.concatenate(tiles, axis=1), whole, equal_nan=True)  # pyright: ignore
+
+
+def array_of(step: Step, name: str) -> np.ndarray | None:
+    values = step.scores if name == "scores" else step.extra.get(name)
+    return None if values is None else as_numpy(values)
 
 
 def as_numpy(values: object) -> np.ndarray:

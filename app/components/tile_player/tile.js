@@ -14,7 +14,8 @@ export function tileView(player) {
   const high = element("span");
   const strip = element("div", "strip");
   const bar = element("div", "scale", [low, strip, high]);
-  const view = panel("scores", canvas, bar, readout);
+  const frame = element("div", "tile-frame", [canvas]);
+  const view = panel("scores", frame, bar, readout);
   const cells = element("canvas");
   let spot = null;
 
@@ -73,7 +74,7 @@ export function tileView(player) {
       say(high, figure(reach, 2));
       strip.style.background = `linear-gradient(to right, ${player.signedStops})`;
       const across = Math.min(step.keys, walk.block_k); // a kernel of naive takes whole rows at once
-      canvas.style.aspectRatio = `${across} / ${walk.rows}`;
+      frame.style.aspectRatio = `${walk.block_k} / ${walk.rows}`;
       canvas.style.width = `${(100 * across) / walk.block_k}%`;
       canvas.setAttribute("aria-label", fill(words.tile_label, { rows: walk.rows, keys: step.keys }));
       tell();

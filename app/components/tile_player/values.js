@@ -39,8 +39,8 @@ export function asText(values, player, walk) {
   const step = walk.steps[player.step];
   const { words, data } = player;
   texts.best = values.best === null ? words.padding : tokenText(words, data.header, values.best);
-  texts.first = step.key_start;
-  texts.last = step.key_start + step.keys - 1;
+  const range = { first: step.key_start, last: step.key_start + step.keys - 1 };
+  texts.keys = fill(step.keys === 1 ? words.one_key : words.keys, range);
   texts.row = player.rowText;
   texts.scale = figure(walk.scale);
   return texts;

@@ -30,17 +30,34 @@ export function readPlayer(bytes) {
 }
 
 function openWalk(packed, array) {
+  const whole = {}; // arrays of naive's softmax, joined from the tiles of another phase
   const steps = packed.steps.map((step) => ({
     ...step,
-    get: (name) => array(step.arrays[name]),
-    has: (name) => name in step.arrays,
+    get: (name) => (name in step.joined ? (whole[name] ??= join(name, step)) : array(step.arrays[name])),
+    has: (name) => name in step.arrays || name in step.joined,
   }));
+  const join = (name, { keys, joined }) => joinTiles(
+    steps.filter((step) => step.phase === joined[name]), name, packed.rows, keys,
+  );
   const last = steps.length - 1;
   const flash = packed.implementation === "fa1" || packed.implementation === "fa2";
   const walk = { ...packed, steps, last, flash };
   walk.output = array(packed.output);
   walk.logSumExp = array(packed.log_sum_exp);
   return walk;
+}
+
+/** Tiles [rows, keys] side by side as [rows, all keys]. */
+function joinTiles(tiles, name, rows, across) {
+  const joined = new Float32Array(rows * across);
+  for (const tile of tiles) {
+    const values = tile.get(name);
+    for (let row = 0; row < rows; row += 1) {
+      const part = values.subarray(row * tile.keys, (row + 1) * tile.keys);
+      joined.set(part, row * across + tile.key_start);
+    }
+  }
+  return joined;
 }
 
 /** The scores of one row at a step, [keys]. */
