@@ -27,7 +27,7 @@ def photo(tmp_path, monkeypatch):
 
 
 def test_examples_are_found():
-    assert (len(PYTHON), len(COMMANDS)) == (3, 2)
+    assert (len(PYTHON), len(COMMANDS)) == (4, 2)
 
 
 @pytest.mark.slow
@@ -43,6 +43,13 @@ def test_the_kernel_example_runs(capsys):
     assert names["row"].shape == (1, 6, 1, 1370)
     assert names["row"].sum(-1).allclose(names["row"].new_ones(1, 6, 1), atol=1e-4)
     assert "'eager': None" in capsys.readouterr().out
+
+
+def test_the_example_of_a_walk_runs(capsys):
+    names: dict = {}
+    exec(PYTHON[3], names)
+    assert names["steps"][-1].running_max.shape == (64,)
+    assert "tensor" in capsys.readouterr().out
 
 
 @pytest.mark.slow
