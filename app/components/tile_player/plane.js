@@ -69,8 +69,9 @@ export function planeView(player) {
       for (let row = 0; row < walk.rows; row += 1) {
         for (let key = 0; key < step.keys; key += 1) {
           const weight = Math.exp(scores[row * step.keys + key] - final[row]);
-          const share = Math.min(1, Math.sqrt(weight * 12)); // a root, so that small weights are seen
-          pixels[row * walk.tokens + step.key_start + key] = player.table[Math.round(255 * (share || 0))];
+          // A root, so that small weights are seen, above a floor that stands out from a dark page.
+          const share = 0.2 + 0.8 * (Math.min(1, Math.sqrt(weight * 12)) || 0);
+          pixels[row * walk.tokens + step.key_start + key] = player.table[Math.round(255 * share)];
         }
       }
     }
