@@ -8,6 +8,7 @@ from app import compute, session
 from app.arrival import settled
 from app.controls import tiles as choices
 from app.controls.progress import telling
+from app.controls.save_walk import origin_of, save_walk_choice
 from app.controls.tiles_picture import picture_popover
 from app.controls.tiles_player import player, player_data
 from app.controls.tiles_proof import proof
@@ -46,8 +47,10 @@ def walking() -> None:
         session.show_notices()
     choices.tiles_choice(state, tiles, choices.head_of(state, traced))
     found = walks(state, traced, tiles)
-    player(player_data(state, tiles, shown, traced, found))
+    data = player_data(state, tiles, shown, traced, found)
+    player(data)
     proof(found[0], found[1] if len(found) > 1 else None)
+    save_walk_choice(data, origin_of(state))
 
 
 def walks(state: State, traced: Trace, tiles: Tiles) -> list[Walked]:
