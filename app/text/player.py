@@ -180,6 +180,7 @@ PLAYER = {
             "for, and dS·K is added to the gradient of Q."
         ),
     },
+    "say_right": "With nothing broken:",
     "say_last": {
         "fa2": "That was the last tile: O is divided by {sum} once and written to HBM.",
         "fa1": "That was the last tile: O is finished and goes to HBM in its own precision.",

@@ -16,6 +16,7 @@ import torch
 
 from app.components.tile_player import modules, story_lines, style
 from app.components.tile_player.blob import pack
+from app.text.player import PLAYER
 from kernels.trace import BROKEN, Walk, walk
 from tests.browser.player_cases import Case, player_data
 
@@ -163,6 +164,14 @@ def test_what_overflows_in_the_kernel_is_no_number_on_the_screen(offline):
     offline.page.locator(".tile-player").press("End")
     offline.page.locator(".tile-player select").first.select_option(str(ROW))
     offline.page.get_by_text("off by not a number").wait_for()
+
+
+def test_beside_a_broken_walk_the_sentence_speaks_of_the_right_one(offline):
+    right = take("fa2")
+    for broken in (None, take("fa2", "divided-every-step")):
+        offline.open(right, broken)
+        said = offline.page.locator("p.sentence").inner_text()
+        assert said.startswith(PLAYER["say_right"]) == (broken is not None)
 
 
 def test_the_backward_pass_shows_its_own_numbers(offline):

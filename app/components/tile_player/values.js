@@ -46,16 +46,16 @@ export function asText(values, player, walk) {
   return texts;
 }
 
-/** What happens at this step, in one sentence, and one more at the end. */
+/** What happens at this step, in one sentence, and one more at the end; beside a broken walk, in the right one. */
 export function sentence(player) {
-  const { walk } = player.data;
+  const { walk, broken } = player.data;
   const { words } = player;
   const step = walk.steps[player.step];
   const values = stepValues(walk, player.step, player.row);
   const texts = asText(values, player, walk);
   const parts = [fill(words.say[kindOf(walk, step, values)], texts)];
   if (player.step === walk.last) parts.push(fill(words.say_last[walk.implementation], texts));
-  return parts.join(" ");
+  return (broken ? [words.say_right, ...parts] : parts).join(" ");
 }
 
 function kindOf(walk, step, { tileMax, oldMax }) {
