@@ -55,7 +55,7 @@ def chosen(state: State) -> Tiles:
     """
     params = st.query_params.to_dict()
     kept = st.session_state.get(KEPT)
-    if kept is not None and not {*IN_ADDRESS.values()} & params.keys():
+    if kept is not None and arrives():
         found = kept
     else:
         found, dropped = from_url(params)
@@ -64,6 +64,11 @@ def chosen(state: State) -> Tiles:
     if found == kept and st.session_state.get(KEPT_FOR) != subject_of(state):
         return for_query(found)
     return found
+
+
+def arrives() -> bool:
+    """True where the visitor comes from another page, which has left the address without any choice."""
+    return not {*IN_ADDRESS.values()} & st.query_params.to_dict().keys()
 
 
 def possible(state: State, traced: Trace) -> Tiles:

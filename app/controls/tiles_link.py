@@ -13,4 +13,4 @@ def walk_link(state: State) -> None:
     """A link that keeps picture, layer, head and query; the page Tiles finds the tile of that query."""
     target = tiles_page()
     if target is not None:
-        st.page_link(target, label=LINK["label"], help=LINK["help"], query_params=to_url(state))
+        st.page_link(target, label=LINK["label"], query_params=to_url(state))

@@ -24,8 +24,7 @@ PAGE = {
 }
 
 LINK = {
-    "label": "Walk this head",
-    "help": "Opens the page Tiles: this picture, layer and head, and the tile that holds this query.",
+    "label": "Walk this head, tile by tile",
 }
 
 CHOICE = {

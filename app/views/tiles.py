@@ -19,14 +19,22 @@ from app.text.tiles import PAGE
 from app.walks import Walked
 from vit.trace import Trace
 
+TO_THE_TOP = """<script>
+document.querySelector('[data-testid="stMain"]').scrollTo(0, 0);
+</script>"""
+"""A page opened from a link far down another one would stand as far down."""
+
 
 def page() -> None:
     """What is walked, the walk, and its proof."""
+    arrives = choices.arrives()
     state = settled()
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(PAGE["lead"], width="stretch")
         picture_popover(state)
     walking()
+    if arrives:
+        st.html(TO_THE_TOP, unsafe_allow_javascript=True)
 
 
 @st.fragment

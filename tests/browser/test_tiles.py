@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -58,7 +58,7 @@ class Tiles:
 
 
 @pytest.fixture
-def visit(browser, streamlit_server) -> Callable[..., Tiles]:
+def visit(browser, streamlit_server) -> Iterator[Callable[..., Tiles]]:
     """Open the page as a new visitor, wait until the walk stands there, and close all at the end."""
     contexts, errors = [], []
 
@@ -100,6 +100,7 @@ def test_from_a_clicked_patch_to_its_walk_is_one_click(visit) -> None:
     tiles.settle()
     found = tiles.address()
     assert urlsplit(page.url).path == "/tiles"
+    assert page.get_by_test_id("stMain").evaluate("main => main.scrollTop") == 0
     shared = {name: found[name] for name in ("picture", "side", "layer", "head", "query")}
     assert shared == {
         "picture": "rocket",
