@@ -47,6 +47,12 @@ CSS = f"""
     min-height: 3.5rem;
     justify-content: center;
   }}
+  .st-key-walk-link a {{
+    border: 1px solid var(--edge);
+  }}
+  .st-key-walk-link a :is(p, span) {{
+    color: var(--accent);
+  }}
   /* Four tile sizes in a row, on a phone too. */
   [class*="st-key-tiles-size-"] button {{
     padding-inline: 0.2rem;
