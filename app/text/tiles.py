@@ -1,8 +1,6 @@
-"""The words of the page Tiles. PAGE to PROOF: the page; PLAYER: the component."""
+"""The words of the page Tiles; those of its player stand in `player`."""
 
 from __future__ import annotations
-
-from app.text.player import PLAYER  # noqa: F401 (all words of the page in one place)
 
 PAGE = {
     "title": "Tiles",

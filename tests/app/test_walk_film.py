@@ -16,7 +16,7 @@ from app.figures import walk_film, walk_places, walk_still
 from app.figures.walk_row import weights_so_far
 from app.origin import Origin, lines
 from app.text.export import IMPLEMENTATION, ORIGIN, STILL
-from app.text.tiles import PLAYER
+from app.text.player import PLAYER
 from app.theme import PAPER
 from kernels.trace import BROKEN, Walk, walk
 from vit.colours import probability_table

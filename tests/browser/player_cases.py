@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from app.components.tile_player import OnChip, PlayerData, story_lines
-from app.text.tiles import PLAYER
+from app.text.player import PLAYER
 from kernels.trace import Walk
 from tests.browser.canvas_cases import REGISTERS, picture
 from tests.browser.played_walk import Head, head, played_walk
