@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from streamlit.components.v2 import component
 
+from app.components.one_script import one_script
+
 FOLDER = Path(__file__).parent
 MODULES = ("numbers.js", "write.js", "parts.js", "main.js")
 """In the order of their imports: what a file uses stands before it."""
-
-STATEMENT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
 
 Blocks = tuple[tuple[float, ...], tuple[float, ...]]
 """Three scores of block x, three of block y."""
@@ -22,10 +21,8 @@ RANGE = {"min": -8, "max": 8, "step": 0.5}
 
 
 def modules() -> str:
-    """All modules as one script: imports are dropped, only the last file keeps its export."""
-    texts = [STATEMENT.sub("", (FOLDER / name).read_text("utf-8")) for name in MODULES]
-    inner = [re.sub(r"^export ", "", text, flags=re.MULTILINE) for text in texts[:-1]]
-    return "\n".join([*inner, texts[-1]])
+    """All modules as one script."""
+    return one_script(FOLDER, MODULES)
 
 
 _component = component("merge_formula", css=(FOLDER / "style.css").read_text("utf-8"), js=modules())

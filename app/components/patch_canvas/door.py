@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import streamlit as st
 from streamlit.components.v2 import component
 
+from app.components.one_script import one_script
 from app.components.patch_canvas.blob import CanvasData, pack
 from app.components.patch_canvas.selection import Limits, Selection
 
@@ -30,18 +30,10 @@ MODULES = (
 )
 """In the order of their imports: what a file uses stands before it."""
 
-STATEMENT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
-
 
 def bundle() -> str:
-    """All modules as one; Streamlit takes one inline script, and a build step would be a burden.
-
-    Imports are dropped and only the last module keeps its export, so top-level names must differ
-    between files; `tests/app/test_patch_canvas.py` checks that.
-    """
-    texts = [STATEMENT.sub("", (FOLDER / name).read_text("utf-8")) for name in MODULES]
-    inner = [re.sub(r"^export ", "", text, flags=re.MULTILINE) for text in texts[:-1]]
-    return "\n".join([*inner, texts[-1]])
+    """All modules as one script."""
+    return one_script(FOLDER, MODULES)
 
 
 _component = component("patch_canvas", css=(FOLDER / "style.css").read_text("utf-8"), js=bundle())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import streamlit as st
 from streamlit.components.v2 import component
 
+from app.components.one_script import one_script
 from app.components.tile_player.blob import Packed
 from app.components.tile_player.data import PlayerData, PlayerEvent
 
@@ -40,18 +40,10 @@ MODULES = (
 )
 """In the order of their imports: what a file uses stands before it."""
 
-STATEMENT = re.compile(r"^import .*?;\n", re.MULTILINE | re.DOTALL)
-
 
 def modules() -> str:
-    """All modules as one script, for Streamlit and for a page that plays offline.
-
-    Imports are dropped and only the last module keeps its exports, so top-level names must differ
-    between files; `tests/app/test_tile_player.py` checks that. `main.js` says how to start it.
-    """
-    texts = [STATEMENT.sub("", (FOLDER / name).read_text("utf-8")) for name in MODULES]
-    inner = [re.sub(r"^export ", "", text, flags=re.MULTILINE) for text in texts[:-1]]
-    return "\n".join([*inner, texts[-1]])
+    """All modules as one script, for Streamlit and for a page that plays offline; `main.js` says how."""
+    return one_script(FOLDER, MODULES)
 
 
 def style() -> str:

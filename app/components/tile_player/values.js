@@ -46,7 +46,7 @@ export function asText(values, player, walk) {
   return texts;
 }
 
-/** What happens at this step, in one sentence, and one more at the end; beside a broken walk, in the right one. */
+/** What happens at this step, and at the end one sentence more; beside a broken walk, in the right one. */
 export function sentence(player) {
   const { walk, broken } = player.data;
   const { words } = player;
