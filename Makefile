@@ -4,6 +4,7 @@ PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11# the first that fi
 PORT   ?= 8501
 RECIPE ?=
 ARGS   ?=# more arguments for pytest: make test ARGS="-k geometry"
+WORKERS ?= 2# processes that test at once; 0 tests in this one, where -s and --pdb work
 
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -25,7 +26,7 @@ run: $(APP) $(WEIGHTS) ## open the app, setting up whatever is missing; PORT=850
 	$(BIN)/python -m streamlit run app/main.py --server.port=$(PORT)
 
 test: $(READY) ## run every test that this machine can run, and name the others; ARGS=
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 setup: $(READY) ## make .venv with the app, the weights and the developer tools
 	@echo "Everything is ready in $(VENV)."
@@ -36,7 +37,7 @@ weights: $(APP) ## fetch and convert the default weights again
 	@touch $(WEIGHTS)
 
 check: lint ## format, lint, types, imports and quick tests, in under a minute
-	$(BIN)/python -m pytest -q -m "$(QUICK)"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "$(QUICK)"
 
 lint: $(READY) ## format, lint, types and imports
 	$(BIN)/python -m ruff format --check .
