@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from app.components.patch_canvas.selection import Direction, Scale, Selection
 from app.memory import SIDES
@@ -17,6 +17,11 @@ from kernels.registry import IMPLEMENTATIONS
 from vit.config import PRESETS
 from vit.grid import PatchGrid
 from vit.trace import Query
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Choices = TypeVar("Choices", bound="DataclassInstance")
 
 PICTURE = re.compile(r"[a-z]{1,32}|u-[A-Za-z0-9_-]{16,64}")
 PATCH = re.compile(r"([0-9]{1,4}),([0-9]{1,4})")
@@ -50,16 +55,30 @@ def from_url(params: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
 
     Names that are not ours are left alone.
     """
-    state, dropped = State(), []
-    for name, read in readers(params.get("model", State.model)).items():
+    return read_into(State(), params, readers(params.get("model", State.model)))
+
+
+def read_into(
+    default: Choices,
+    params: Mapping[str, str],
+    readers: Mapping[str, Callable[[str], Any]],
+    in_address: Mapping[str, str] | None = None,
+) -> tuple[Choices, tuple[str, ...]]:
+    """`default` with every field that an address sets, and the names of the values that make no sense.
+
+    A reader gives None for what makes no sense. `in_address` is each field's name there, where it is another.
+    """
+    chosen, dropped = default, []
+    for field, read in readers.items():
+        name = in_address[field] if in_address else field
         if name not in params:
             continue
         value = read(params[name])
         if value is None:
             dropped.append(name)
         else:
-            state = replace(state, **{name: value})
-    return state, tuple(dropped)
+            chosen = replace(chosen, **{field: value})
+    return chosen, tuple(dropped)
 
 
 def to_url(state: State) -> dict[str, str]:

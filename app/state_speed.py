@@ -9,7 +9,7 @@ from typing import Any
 
 from app.jobs import Entry
 from app.memory import SIDES
-from app.state import in_url
+from app.state import in_url, read_into
 from kernels import Problem
 from kernels.registry import IMPLEMENTATIONS
 from vit.config import PRESETS
@@ -101,17 +101,8 @@ IN_ADDRESS = {
 
 def from_url(params: Mapping[str, str], default: Sweep) -> tuple[Sweep, tuple[str, ...]]:
     """The sweep that an address asks for, and the names of the values that had to be dropped."""
-    sweep, dropped = default, []
-    for field, read in READERS.items():
-        text = params.get(IN_ADDRESS[field])
-        if text is None:
-            continue
-        value = read(text)
-        if value is None:
-            dropped.append(IN_ADDRESS[field])
-        else:
-            sweep = replace(sweep, **{field: value})
-    return enough(sweep), tuple(dropped)
+    sweep, dropped = read_into(default, params, READERS, IN_ADDRESS)
+    return enough(sweep), dropped
 
 
 def to_url(sweep: Sweep) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from app.state import in_url
+from app.state import in_url, read_into
 from kernels.trace import BROKEN
 
 PATH = "tiles"
@@ -60,20 +60,11 @@ IN_ADDRESS = {
 
 def from_url(params: Mapping[str, str]) -> tuple[Tiles, tuple[str, ...]]:
     """The choices that an address asks for, and the names of the values that had to be dropped."""
-    tiles, dropped = Tiles(), []
-    for field, read in READERS.items():
-        text = params.get(IN_ADDRESS[field])
-        if text is None:
-            continue
-        value = read(text)
-        if value is None:
-            dropped.append(IN_ADDRESS[field])
-        else:
-            tiles = replace(tiles, **{field: value})
+    tiles, dropped = read_into(Tiles(), params, READERS, IN_ADDRESS)
     if tiles.broken is not None and not applies(tiles.broken, tiles.algorithm):
         tiles = replace(tiles, broken=None)
-        dropped.append(IN_ADDRESS["broken"])
-    return tiles, tuple(dropped)
+        dropped = (*dropped, IN_ADDRESS["broken"])
+    return tiles, dropped
 
 
 def to_url(tiles: Tiles) -> dict[str, str]:

@@ -16,10 +16,10 @@ from app.components.patch_canvas import (
 )
 from app.controls.evidence import evidence
 from app.controls.pictures import camera_choice, picture_choice, upload_choice
-from app.controls.progress import telling
 from app.controls.save import Saved, save_choice
 from app.controls.size import model_choice, size_choice, square_choice
 from app.controls.tiles_link import walk_link
+from app.controls.traced import traced
 from app.guard import guarded
 from app.state import State, selection, with_selection
 from app.text import en
@@ -52,52 +52,49 @@ def page() -> None:
 def looking() -> None:
     """What a click redraws: trace once, then one query's maps, then their proof."""
     state = session.state()
-    with telling() as tell:
-        test = compute.tested(tell)
-        if not test.passed:
-            st.error(test.sentence)
-            return
-        shown = compute.photo(state.picture, state.square)
-        traced = compute.trace(state, tell)
-    chosen = newest(state, traced)
+    here = traced(state)
+    if here is None:
+        return
+    shown, trace = here.photo, here.trace
+    chosen = newest(state, trace)
     state = with_selection(state, chosen)
     session.write(state)
-    maps = draw(state, chosen, shown, traced)
+    maps = draw(state, chosen, shown, trace)
     walk_link(state)
-    evidence(traced, chosen.layer, chosen.query, test.sentence)
+    evidence(trace, chosen.layer, chosen.query, here.self_test)
     save_choice(
         Saved(
             state=state,
             selection=chosen,
             jpeg=compute.screen_jpeg(shown),
             size=shown.picture.size,
-            grid=traced.grid,
+            grid=trace.grid,
             maps=maps,
-            log_sum_exp=traced.layers[chosen.layer].log_sum_exp[0].cpu().numpy(),
-            implementation=traced.implementation,
+            log_sum_exp=trace.layers[chosen.layer].log_sum_exp[0].cpu().numpy(),
+            implementation=trace.implementation,
         )
     )
 
 
-def newest(state: State, traced: Trace) -> Selection:
+def newest(state: State, trace: Trace) -> Selection:
     """The selection in the address, with what was clicked on the canvas since."""
-    grid = traced.grid
-    limits = Limits(len(traced.layers), traced.heads, grid.rows, grid.columns, traced.prefix)
+    grid = trace.grid
+    limits = Limits(len(trace.layers), trace.heads, grid.rows, grid.columns, trace.prefix)
     return latest_selection(CANVAS, selection(state), limits)
 
 
-def draw(state: State, chosen: Selection, shown: Photo, traced: Trace) -> np.ndarray:
+def draw(state: State, chosen: Selection, shown: Photo, trace: Trace) -> np.ndarray:
     """The canvas. Returns the maps [heads, rows, columns] of the chosen layer."""
-    found = compute.maps(state, traced, chosen.query, chosen.direction)
+    found = compute.maps(state, trace, chosen.query, chosen.direction)
     pinned = None
     if chosen.pin is not None:
-        pinned = compute.maps(state, traced, chosen.pin, chosen.direction).values.numpy()
+        pinned = compute.maps(state, trace, chosen.pin, chosen.direction).values.numpy()
     patch_canvas(
         CanvasData(
             picture=compute.screen_jpeg(shown),
             size=shown.picture.size,
-            grid=traced.grid,
-            prefix=traced.prefix,
+            grid=trace.grid,
+            prefix=trace.prefix,
             maps=found.values.numpy(),
             pinned=pinned,
             facts=found.facts,
@@ -106,5 +103,5 @@ def draw(state: State, chosen: Selection, shown: Photo, traced: Trace) -> np.nda
         chosen,
         key=CANVAS,
     )
-    patches = found.values[chosen.layer, :, len(traced.prefix) :]
-    return patches.unflatten(-1, (traced.grid.rows, traced.grid.columns)).numpy()
+    patches = found.values[chosen.layer, :, len(trace.prefix) :]
+    return patches.unflatten(-1, (trace.grid.rows, trace.grid.columns)).numpy()

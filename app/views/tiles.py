@@ -7,11 +7,11 @@ import streamlit as st
 from app import compute, session
 from app.arrival import settled
 from app.controls import tiles as choices
-from app.controls.progress import telling
 from app.controls.save_walk import origin_of, save_walk_choice
 from app.controls.tiles_picture import picture_popover
 from app.controls.tiles_player import player, player_data
 from app.controls.tiles_proof import proof
+from app.controls.traced import traced
 from app.guard import guarded
 from app.state import State
 from app.state_tiles import Tiles, tile_of
@@ -42,31 +42,28 @@ def page() -> None:
 def walking() -> None:
     """What a choice redraws: one walk, the player, and the proof under it."""
     state = session.state()
-    with telling() as tell:
-        test = compute.tested(tell)
-        if not test.passed:
-            st.error(test.sentence)
-            return
-        shown = compute.photo(state.picture, state.square)
-        traced = compute.trace(state, tell)
-    tiles = choices.possible(state, traced)
+    here = traced(state)
+    if here is None:
+        return
+    shown, trace = here.photo, here.trace
+    tiles = choices.possible(state, trace)
     choices.write(state, tiles)
     with st.container():  # notices come and go, and nothing below them moves in the page's order
         session.show_notices()
-    choices.tiles_choice(state, tiles, choices.head_of(state, traced))
-    found = walks(state, traced, tiles)
-    data = player_data(state, tiles, shown, traced, found)
+    choices.tiles_choice(state, tiles, choices.head_of(state, trace))
+    found = walks(state, trace, tiles)
+    data = player_data(state, tiles, shown, trace, found)
     player(data)
     proof(found[0], found[1] if len(found) > 1 else None)
     save_walk_choice(data, origin_of(state))
 
 
-def walks(state: State, traced: Trace, tiles: Tiles) -> list[Walked]:
+def walks(state: State, trace: Trace, tiles: Tiles) -> list[Walked]:
     """The right walk, and the broken one where one is asked for; one line says what is going on."""
-    query_tile = tile_of(tiles, traced.token(state.query))
+    query_tile = tile_of(tiles, trace.token(state.query))
     line = st.empty()
-    line.caption(choices.subject(state, traced, tiles, PAGE["walking"]))
-    whole = compute.walked(state, traced, choices.whole(tiles), query_tile)
-    found = [whole, *([compute.walked(state, traced, tiles, query_tile)] if tiles.broken else [])]
-    line.caption(choices.subject(state, traced, tiles, PAGE["subject"]))
+    line.caption(choices.subject(state, trace, tiles, PAGE["walking"]))
+    whole = compute.walked(state, trace, choices.whole(tiles), query_tile)
+    found = [whole, *([compute.walked(state, trace, tiles, query_tile)] if tiles.broken else [])]
+    line.caption(choices.subject(state, trace, tiles, PAGE["subject"]))
     return found

@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
-from triton.runtime import interpreter
+from triton.runtime import InterpreterError, interpreter
 
 from kernels.traffic import without_values
 from kernels.traffic.kinds import run_each_kind
-from kernels.traffic.ledger import KernelTraffic
+from kernels.traffic.ledger import KernelTraffic, TrafficError
 from kernels.traffic.remembered import Remembered
 from kernels.triton_mode import INTERPRETER_LOCK, take_turns
 
@@ -108,7 +108,7 @@ def counters(count: Count, values: bool) -> list[Replacement]:
         return store(self, pointers, value, mask, *rest, **named) if values else None
 
     def refused(*_, **__):
-        raise NotImplementedError("atomic operations are not counted")
+        raise TrafficError("This kernel adds with atomics, and only loads and stores are counted.")
 
     return [
         (builder, "create_masked_load", counted_load),
@@ -136,7 +136,12 @@ def bookkeeping(count: Count) -> list[Replacement]:
     def counted_run(self, *arguments, **named):
         if threading.get_ident() == counter:
             count.begin(self.fn.__name__)
-            return run(self, *arguments, **named)
+            try:
+                return run(self, *arguments, **named)
+            except InterpreterError as fault:  # Triton wraps what is raised inside a kernel
+                if isinstance(fault.__cause__, TrafficError):
+                    raise fault.__cause__ from None
+                raise
         with INTERPRETER_LOCK:
             return type(self).run(self, *arguments, **named)
 

@@ -166,6 +166,20 @@ def test_after_counting_kernels_compute_again(name):
 
 
 @INTERPRETED
+@pytest.mark.parametrize("values", [True, False])
+def test_atomics_are_refused_in_one_sentence(values):
+    from kernels.tiles import tl, triton
+    from kernels.traffic.counting import counting
+
+    @triton.jit
+    def add(pointer):
+        tl.atomic_add(pointer, 1.0)
+
+    with pytest.raises(TrafficError, match=r"^This kernel adds with atomics"), counting(values):
+        add[(1,)](torch.zeros(1))
+
+
+@INTERPRETED
 def test_other_threads_wait_and_get_their_values():
     """A visitor computes while another counts: nobody gets the zeros of a count."""
     q = torch.ones(1, 1, 20, 16)
