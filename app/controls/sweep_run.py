@@ -79,8 +79,11 @@ def start_choice(sweep: Sweep) -> None:
 
 def to_do(sweep: Sweep) -> str:
     """How much there is to measure."""
-    sizes, names = len(sweep.values), len(sweep.implementations)
-    measured = RUN["to_do"].format(sizes=sizes, names=names, count=sizes * names)
+    sizes = len(sweep.values)
+    names = sum(is_timed(name) for name in sweep.implementations)
+    measured = RUN["to_do" if names else "bytes_only"].format(
+        sizes=sizes, names=names, count=sizes * names
+    )
     seconds = costs.counting_seconds(sweep.entries)
     if seconds < 1:
         return measured
@@ -88,12 +91,17 @@ def to_do(sweep: Sweep) -> str:
     return f"{measured} {RUN['to_count'].format(seconds=took)}"
 
 
+def is_timed(name: str) -> bool:
+    """False where only the bytes can be had here: what an interpreted kernel takes says nothing."""
+    return compute.device().type != "cpu" or name in ON_CPU
+
+
 def will_not_fit(sweep: Sweep) -> Iterator[tuple[str, int, str]]:
     """Implementation, first value and sentence of what is forecast to run out of memory."""
     device = compute.device()
     free = available_bytes(device)
     for name in sweep.implementations:
-        if device.type == "cpu" and name not in ON_CPU:
+        if not is_timed(name):
             continue  # it is not run here, so it needs nothing
         for value, problem in zip(sweep.values, sweep.problems, strict=True):
             sentence = refusal(problem, name, sweep.direction, device, free)
@@ -157,8 +165,8 @@ def draw(sweep: Sweep, was_live: bool) -> None:
 
 def progress(now: Snapshot) -> None:
     """A bar and Stop while it goes on, else how it ended."""
-    done = sum(reading.time_us is not None for reading in now.readings)
-    counts = {"done": done, "count": len(now.readings)}
+    timed = [reading for reading in now.readings if is_timed(reading.implementation)]
+    counts = {"done": sum(one.time_us is not None for one in timed), "count": len(timed)}
     if now.state in GOES_ON:
         waits = RUN["waiting_one"] if now.ahead == 1 else RUN["waiting"].format(ahead=now.ahead)
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -183,7 +191,8 @@ def series_of(sweep: Sweep, readings: tuple[Reading, ...]) -> Series:
     found = tuple(
         own.get(entry) or jobs().known(*entry) or Reading(*entry) for entry in sweep.entries
     )
-    return Series(sweep.over, sweep.values, found)
+    untimed = frozenset(name for name in sweep.implementations if not is_timed(name))
+    return Series(sweep.over, sweep.values, found, untimed=untimed)
 
 
 def roof_of(now: Snapshot) -> Roof | None:

@@ -34,6 +34,7 @@ class Series:
     xs: tuple[int, ...]
     readings: tuple[Reading, ...]
     source: str = "measured"  # or "recorded"
+    untimed: frozenset[str] = frozenset()  # those of whom this machine can have no time and no peak
 
     def x(self, problem: Problem) -> int:
         return getattr(problem, FIELDS[self.over])
@@ -196,7 +197,7 @@ def flop_rate(reading: Reading) -> float | None:
 
 def measured_lines(series: Series, point: Callable[[Reading], Point | None]) -> tuple[Line, ...]:
     """A line for each implementation, also before it has points; not for who could be run nowhere."""
-    refused = nowhere(series, "time")
+    missing = series.untimed | nowhere(series, "time").keys()
     return tuple(
         Line(
             name,
@@ -204,7 +205,7 @@ def measured_lines(series: Series, point: Callable[[Reading], Point | None]) -> 
             present(point(reading) for reading in series.of(name)),
         )
         for name in series.names()
-        if name not in refused
+        if name not in missing
     )
 
 

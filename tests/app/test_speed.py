@@ -101,6 +101,24 @@ def test_how_much_there_is_to_do_is_told(open_page: Open) -> None:
     assert "Counting bytes takes about" not in words(open_page())
 
 
+def test_who_cannot_be_timed_here_is_not_counted_and_has_no_line(
+    open_page: Open, line: PlayedJobs
+) -> None:
+    page = open_page(**{"with": "eager,naive,fa2"})
+    assert RUN["to_do"].format(sizes=3, names=1, count=3) in words(page)
+    for title in ("time", "rate", "memory"):
+        assert names(charts(page)[CHART[title]]) == [f"eager · {CHART['measured']}"]
+    job = start(page, line)
+    measure(job, 0, 1)
+    page.run()
+    page.button(key="sweep-stop").click().run()
+    assert RUN["stopped"].format(done=1, count=3) in words(page)
+
+
+def test_a_sweep_of_bytes_alone_says_so(open_page: Open) -> None:
+    assert RUN["bytes_only"].format(sizes=3) in words(open_page(**{"with": "naive,fa2"}))
+
+
 def test_start_asks_for_what_is_chosen(open_page: Open, line: PlayedJobs) -> None:
     page = open_page(**{"with": "eager,fa2", "pass": "forward+backward", "causal": "1", "try": "1"})
     request = start(page, line).request

@@ -15,6 +15,7 @@ from app.views.why import SCORES, START
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 FORMULA = ".merge-formula[data-right-error]"
+IDLE = '.stApp[data-test-script-state="notRunning"]'
 LOADED_MS = 60_000
 
 
@@ -32,7 +33,10 @@ def visit(browser, streamlit_server) -> Iterator[Callable]:
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(f"{streamlit_server('app/main.py')}/how?side=224")
+        # The page is whole when its script has ended, and KaTeX comes later still.
         page.wait_for_selector(FORMULA, timeout=LOADED_MS)
+        page.wait_for_selector(IDLE, state="attached", timeout=LOADED_MS)
+        page.wait_for_selector(".katex-html .base", state="attached", timeout=LOADED_MS)
         return page
 
     yield open_page
