@@ -7,12 +7,13 @@ from collections.abc import Iterable
 import streamlit as st
 
 from app import compute, costs
+from app.controls.cost_recorded import readings
 from app.controls.sweep_charts import charts, figures_table, roof_chart
 from app.figures.curves import Series
 from app.figures.roofline import Roof
 from app.text.speed import CHART, RECORDED, SWEEP
 from kernels.bench.reading import Reading
-from kernels.bench.recorded import recorded, recorded_roofs
+from kernels.bench.recorded import recorded_roofs
 
 NAME = "recorded"
 DIRECTION = "recorded-direction"
@@ -21,7 +22,7 @@ SHOWN = ("forward", "forward+backward", "backward")
 
 def recorded_section() -> None:
     """Open where there is no GPU, folded away where this machine has its own figures."""
-    found = recorded()
+    found = readings()
     if not found:
         st.caption(RECORDED["none"])
         return

@@ -263,7 +263,7 @@ def test_the_record_stands_in_its_own_charts(open_page: Open) -> None:
 
 
 def test_without_a_record_that_is_said(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_recorded, "recorded", list)
+    monkeypatch.setattr(sweep_recorded, "readings", tuple)
     assert RECORDED["none"] in words(open_page())
 
 
