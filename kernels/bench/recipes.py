@@ -1,23 +1,23 @@
-"""RECIPES: what is swept, who takes part, and what was asked of us. Nothing here runs anything."""
+"""RECIPES: what is swept and who takes part. Nothing here runs anything."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kernels.bench.targets import (
+    BACKWARD_TARGETS,
+    FORWARD_TARGETS,
+    HOPPER_BACKWARD_TARGETS,
+    HOPPER_TARGETS,
+    LONG_64,
+    LONG_128,
+    REBUILD_TARGETS,
+    KernelTarget,
+    ViewerTarget,
+    square,
+)
 from kernels.problem import Problem
 from kernels.traffic.ledger import Direction
-
-
-@dataclass(frozen=True)
-class ViewerTarget:
-    """ours <= factor * peer's, in one column, on one kind of device; `sizes` None means at each."""
-
-    column: str
-    ours: str
-    peer: str
-    factor: float
-    device: str = "cpu"
-    sizes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,25 +36,6 @@ class ViewerRecipe:
     sizes_on_cpu: tuple[int, ...]
     sizes_on_gpu: tuple[int, ...]
     targets: tuple[ViewerTarget, ...]
-
-
-@dataclass(frozen=True)
-class KernelTarget:
-    """On a GPU: ours <= factor * the peer's of the same problem, or ours <= limit_us where no peer is named.
-
-    It is judged on every problem that has the values in `where` (fields of `Problem`).
-    """
-
-    ours: str
-    direction: str
-    peer: str = ""
-    factor: float = 1.0
-    limit_us: float = 0.0
-    where: tuple[tuple[str, object], ...] = ()
-    peer_direction: str = ""  # "" for the same
-
-    def covers(self, problem: Problem) -> bool:
-        return all(getattr(problem, name) == value for name, value in self.where)
 
 
 @dataclass(frozen=True)
@@ -99,11 +80,6 @@ class TrafficRecipe:
 Recipe = ViewerRecipe | KernelRecipe | TrafficRecipe
 
 
-def square(batch: int, heads: int, tokens: int, head_dim: int, causal: bool = False) -> Problem:
-    """As many keys as queries, in the dtype of the GPU's rows."""
-    return Problem(batch, heads, tokens, tokens, head_dim, "bfloat16", causal)
-
-
 def in_float32(*problems: Problem) -> tuple[Problem, ...]:
     """The same for the CPU."""
     return tuple(replace(problem, dtype="float32") for problem in problems)
@@ -113,26 +89,6 @@ def with_causal(*problems: Problem) -> tuple[Problem, ...]:
     """Each problem full, then causal."""
     return tuple(replace(p, causal=causal) for p in problems for causal in (False, True))
 
-
-# What issue 3 asks of the forward and of the backward pass on an H200.
-FORWARD_TARGETS = (
-    KernelTarget("fa2", "forward", "sdpa-cudnn", 1.0, where=(("head_dim", 64),)),
-    KernelTarget("fa2", "forward", "sdpa-cudnn", 1 / 0.82, where=(("head_dim", 128),)),
-    KernelTarget(
-        "fa2", "forward", limit_us=5.0, where=(("batch", 1), ("heads", 12), ("queries", 197))
-    ),
-    KernelTarget(
-        "fa2", "forward", limit_us=46.0, where=(("batch", 64), ("heads", 12), ("queries", 197))
-    ),
-)
-BACKWARD_TARGETS = (
-    KernelTarget("fa2", "backward", "sdpa-flash", 1 / 1.2),
-    KernelTarget("fa2", "backward", "sdpa-cudnn", 1 / 0.8, where=(("head_dim", 64),)),
-)
-REBUILD_TARGETS = (
-    KernelTarget("one-row", "rebuild", limit_us=200.0, where=(("queries", 21905),)),
-    KernelTarget("product", "rebuild", "fa2", 1.0, peer_direction="forward"),
-)
 
 ALL_RECIPES: tuple[Recipe, ...] = (
     ViewerRecipe(
@@ -188,6 +144,30 @@ ALL_RECIPES: tuple[Recipe, ...] = (
         on_cpu=in_float32(*with_causal(square(1, 12, 197, 64), square(1, 2, 1370, 64))),
         directions=("backward",),
         targets=BACKWARD_TARGETS,
+    ),
+    KernelRecipe(
+        name="hopper",
+        about="Forward pass on Hopper: fa3 beside the fastest of the others.",
+        on_gpu=(
+            square(1, 12, 197, 64),
+            square(64, 12, 197, 64),
+            square(64, 12, 257, 64),
+            square(16, 6, 1370, 64),
+            square(1, 6, 5477, 64),
+            square(1, 6, 21905, 64),
+            *with_causal(LONG_64, LONG_128),
+            square(4, 16, 4096, 128),
+        ),
+        contestants=("fa2", "fa3", "sdpa-cudnn", "flash-attn-4"),
+        targets=HOPPER_TARGETS,
+    ),
+    KernelRecipe(
+        name="hopper_backward",
+        about="Backward pass on Hopper: fa3 beside the fastest of the others.",
+        on_gpu=with_causal(square(16, 6, 1370, 64), LONG_64, LONG_128),
+        directions=("backward",),
+        contestants=("fa2", "fa3", "sdpa-cudnn", "flash-attn-4"),
+        targets=HOPPER_BACKWARD_TARGETS,
     ),
     KernelRecipe(
         name="memory_vs_tokens",
