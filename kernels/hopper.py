@@ -1,0 +1,126 @@
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportReturnType=false
+"""What our Gluon kernels for Hopper (sm_90) share: descriptors for TMA, rings of tiles, named barriers.
+
+Gluon is compiled only: nothing here runs in Triton's interpreter. Whether a kernel can run is asked of
+`kernels.hopper_reason`, which needs no Triton.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+__all__ = [
+    "FIRST_BARRIER",
+    "GLUON_DTYPES",
+    "TensorDescriptor",
+    "arrive_at",
+    "copyable",
+    "describe",
+    "fence_async_shared",
+    "gl",
+    "gluon",
+    "mbarrier",
+    "parity",
+    "score_layout",
+    "shared_layout",
+    "tma",
+    "wait_at",
+    "warpgroup_mma",
+    "warpgroup_mma_wait",
+]
+
+FIRST_BARRIER = gl.constexpr(8)
+"""Named barriers 8 to 15 are ours; Triton takes the low ones, one for each group of warps."""
+
+GLUON_DTYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32}
+
+STEP_BYTES = 16
+"""TMA reads rows that begin at multiples of this."""
+
+
+# --- host --------------------------------------------------------------------------------------------------
+
+
+@cache
+def shared_layout(rows: int, width: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    """How a tile [1, 1, rows, width] lies in shared memory, as TMA writes it and wgmma reads it."""
+    return gl.NVMMASharedLayout.get_default_for([1, 1, rows, width], GLUON_DTYPES[dtype])
+
+
+def describe(tensor: Tensor, rows: int, width: int) -> TensorDescriptor:
+    """A TMA descriptor of [batch, heads, tokens, head_dim] that copies tiles [1, 1, rows, width].
+
+    What lies outside of the tensor is read as zero and never written, so a tile may reach past the last token
+    and past head_dim, and no other head is touched. `copyable` makes the tensor fit for it.
+    """
+    strides = [
+        stride if size > 1 else tensor.shape[-1] * STEP_BYTES  # of one: any multiple of 16 bytes
+        for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True)
+    ]
+    layout = shared_layout(rows, width, tensor.dtype)
+    return TensorDescriptor(tensor, list(tensor.shape), [*strides, 1], [1, 1, rows, width], layout)
+
+
+def copyable(tensor: Tensor) -> Tensor:
+    """The same values where TMA can read them; copied only where it cannot.
+
+    It wants the last dimension contiguous, and rows, heads and batches at multiples of 16 bytes, each further
+    on than the last: one head seen by several through stride 0 is copied out.
+    """
+    size = tensor.element_size()
+    steps = [s * size for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
+    contiguous = tensor.stride(-1) == 1 or tensor.shape[-1] == 1
+    if contiguous and tensor.shape[-1] > 1:
+        steps = steps[:-1]
+    aligned = tensor.data_ptr() % STEP_BYTES == 0 and all(
+        s > 0 and s % STEP_BYTES == 0 for s in steps
+    )
+    return tensor if contiguous and aligned else tensor.clone(memory_format=torch.contiguous_format)
+
+
+# --- device ------------------------------------------------------------------------------------------------
+
+
+@gluon.constexpr_function
+def score_layout(width, warps=4):
+    """How wgmma holds a [16 * warps, width] product: a thread has parts of two rows, four threads a row."""
+    return gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[warps, 1], instr_shape=[16, width, 16]
+    )
+
+
+@gluon.jit
+def parity(index, STAGES: gl.constexpr):
+    """Which phase of its mbarrier the `index`-th tile of a ring of STAGES belongs to."""
+    return (index // STAGES) & 1
+
+
+@gluon.jit
+def wait_at(barrier, THREADS: gl.constexpr):
+    """Wait at a named barrier until THREADS threads have come, those that only `arrive_at` it included."""
+    gl.inline_asm_elementwise(
+        "bar.sync $1, $2; mov.u32 $0, 0;", "=r,r,n", [barrier, THREADS],
+        dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def arrive_at(barrier, THREADS: gl.constexpr):
+    """Be counted at a named barrier and go on. Unlike `mbarrier.arrive` this holds no other warp up."""
+    gl.inline_asm_elementwise(
+        "bar.arrive $1, $2; mov.u32 $0, 0;", "=r,r,n", [barrier, THREADS],
+        dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
