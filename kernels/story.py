@@ -11,7 +11,6 @@ from pathlib import Path
 
 from kernels.registry import IMPLEMENTATIONS
 
-SOURCES = ("forward.py", "backward.py", "backward_keys.py", "backward_queries.py")
 ANCHOR = re.compile(r"\s*# step: (.+)")
 
 
@@ -83,11 +82,8 @@ def told(markdown: str, name: str) -> dict[str, str]:
 def anchors(folder: Path) -> list[Step]:
     """Every step that the sources of a kernel name, in the order of the lines, without its text."""
     found = []
-    for source in SOURCES:
-        path = folder / source
-        if not path.exists():
-            continue
-        text = path.read_text("utf-8")
+    for path in sources(folder):
+        source, text = path.name, path.read_text("utf-8")
         lines = text.splitlines()
         starts = [n for n, line in enumerate(lines, 1) if ANCHOR.fullmatch(line)]
         for start in starts:
@@ -98,6 +94,13 @@ def anchors(folder: Path) -> list[Step]:
             code = textwrap.dedent("\n".join(lines[start:end])).rstrip()
             found.append(Step(match[1].strip(), "", source, start, code))
     return found
+
+
+def sources(folder: Path) -> list[Path]:
+    """The modules of a kernel: what belongs to its forward pass, then what belongs to its backward pass."""
+    return sorted(
+        folder.glob("*.py"), key=lambda path: (path.name.startswith("backward"), path.name)
+    )
 
 
 def end_of_function(source: str, line: int) -> int:

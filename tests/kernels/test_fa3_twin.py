@@ -1,0 +1,136 @@
+"""The plain Triton twin of fa3: right on every shape, in fa3's order, with and without the rescaling it may skip."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels import reference
+from kernels.fa3.stand_in import STAND_IN
+from kernels.problem import PROBLEMS, Problem
+from kernels.registry import load
+from kernels.tile_sizes import Tiles, with_tiles
+from tests.kernels.conftest import make_tensors
+from tests.numerics import assert_within_eager_error, score_floor
+
+pytestmark = pytest.mark.interpreter
+SMALL = [problem for problem in PROBLEMS if problem.queries <= 300]
+FEW_KEYS = Tiles(32, 16, 4, 1)
+"""So small that there are many tiles of keys, to rescale between."""
+
+
+def run(problem: Problem, tensors: tuple[Tensor, ...], scale: float, most_rise: float = 0.0):
+    from kernels.fa3.twin import launch_forward
+
+    return launch_forward(*tensors, scale, problem.causal, most_rise=most_rise)
+
+
+def check(problem: Problem, dtype: torch.dtype, scale: float, most_rise: float = 0.0) -> None:
+    """Output and log-sum-exp, bounded by eager's error."""
+    q, k, v = make_tensors(problem, "cpu", dtype)
+    output, lse = run(problem, (q, k, v), scale, most_rise)
+    eager_output, eager_lse = load("eager").forward(q, k, v, scale, problem.causal)
+    true_output, true_lse = reference.attention(q, k, v, scale, problem.causal)
+    assert (output.dtype, lse.dtype) == (dtype, torch.float32)
+    assert_within_eager_error(
+        output, eager_output, true_output, "output", score_floor(true_lse, true_output)
+    )
+    largest = true_lse[true_lse.isfinite()].abs().max().item()
+    rounding = 2 * torch.finfo(torch.float32).eps * (1 + largest)
+    assert_within_eager_error(lse, eager_lse, true_lse, "log-sum-exp", rounding)
+
+
+@pytest.mark.usefixtures("poisoned_empty")
+@pytest.mark.parametrize("problem", SMALL, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_output_and_log_sum_exp(problem, dtype):
+    check(problem, dtype, problem.head_dim**-0.5)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.4, 3.0])
+@pytest.mark.parametrize("causal", [False, True])
+def test_any_scale(scale, causal):
+    check(Problem(1, 2, 65, 97, 32, causal=causal), torch.float32, scale)
+
+
+@pytest.mark.parametrize("tokens", [1, 15, 16, 17, 63, 64, 65, 100])
+@pytest.mark.parametrize("causal", [False, True])
+def test_whatever_the_last_tile_holds(tokens, causal):
+    """A tail of one key, a full one, and none."""
+    with with_tiles(Tiles(16, 16, 4, 1)):
+        check(Problem(1, 1, tokens, tokens, 16, causal=causal), torch.float32, 0.25)
+
+
+def test_rows_of_a_tile_need_be_no_power_of_two():
+    """192 queries a program, as three groups of warps have them."""
+    with with_tiles(Tiles(48, 16, 4, 1)):
+        check(Problem(1, 2, 100, 70, 16), torch.float32, 0.25)
+        check(Problem(1, 2, 100, 100, 16, causal=True), torch.float32, 0.25)
+
+
+def test_rows_that_may_see_nothing():
+    """Causal with five queries and two keys: the first three see nothing."""
+    problem = Problem(1, 1, 5, 2, 16, causal=True)
+    q, k, v = make_tensors(problem, "cpu", torch.float32)
+    for most_rise in (0.0, 8.0):
+        output, lse = run(problem, (q, k, v), 0.25, most_rise)
+        assert not output[:, :, :3].any()
+        assert lse[:, :, :3].eq(-torch.inf).all()
+        assert torch.equal(output[:, :, 3], v[:, :, 0])
+
+
+def test_nothing_leaks_from_behind_the_end():
+    problem = Problem(1, 2, 65, 65, 40)
+    plain = make_tensors(problem, "cpu", torch.float32)
+    whole = [torch.full((1, 3, 140, 48), torch.nan) for _ in "qkv"]
+    views = tuple(t[:, :2, :65, :40] for t in whole)
+    for view, values in zip(views, plain, strict=True):
+        view.copy_(values)
+    for found, expected in zip(run(problem, views, 0.2), run(problem, plain, 0.2), strict=True):
+        assert found.equal(expected)
+
+
+# --- the rescaling that may be skipped --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_skipping_the_rescaling_changes_nothing_but_the_rounding(causal, dtype):
+    with with_tiles(FEW_KEYS):
+        check(Problem(1, 2, 97, 97, 32, causal=causal), dtype, 0.4, most_rise=8.0)
+
+
+def test_the_maximum_stays_while_it_would_rise_little():
+    """Each tile's largest score is 1 above that of the tile before: 16 tiles, and 8 may pass unseen."""
+    from kernels.fa3.twin import launch_forward
+
+    tokens, block = 256, 16
+    rise = torch.arange(tokens).flip(0).div(block, rounding_mode="floor") * 0.6931471805599453
+    q, k, v = torch.zeros(16, 16), torch.zeros(tokens, 16), torch.randn(tokens, 16)
+    q[:, 0], k[:, 0] = 1.0, rise  # the walk begins at the end, where scores are lowest
+    maxima = {}
+    for most_rise in (0.0, 8.5):
+        pages = torch.zeros(tokens // block, 16, block + 16 + 3)
+        with with_tiles(Tiles(16, block, 4, 1)):
+            output, _ = launch_forward(
+                *(t[None, None] for t in (q, k, v)), 1.0, False,
+                trace=(pages, pages.shape[2], 0), most_rise=most_rise,
+            )  # fmt: skip
+        maxima[most_rise] = pages[:, 0, -3].round().int().tolist()
+        expected = (q.double() @ k.double().T).softmax(1) @ v.double()
+        torch.testing.assert_close(output[0, 0].double(), expected, rtol=1e-5, atol=1e-5)
+    assert maxima[0.0] == list(range(16))
+    assert maxima[8.5] == [0] * 9 + [9] * 7
+
+
+# --- who may use it ---------------------------------------------------------------------------------------
+
+
+def test_it_refuses_in_a_sentence():
+    cpu = torch.device("cpu")
+    assert STAND_IN.supports(Problem(1, 1, 9, 9, 64, "float32"), cpu) is None
+    wide = STAND_IN.supports(Problem(1, 1, 9, 9, 300, "float32"), cpu)
+    assert wide is not None
+    assert "at most 256 dimensions" in wide
+    assert STAND_IN.supports(Problem(1, 1, 9, 9, 64, "bfloat16"), cpu) is not None
