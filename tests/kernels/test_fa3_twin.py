@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 import torch
 from torch import Tensor
@@ -20,10 +22,11 @@ FEW_KEYS = Tiles(32, 16, 4, 1)
 """So small that there are many tiles of keys, to rescale between."""
 
 
-def run(problem: Problem, tensors: tuple[Tensor, ...], scale: float, most_rise: float = 0.0):
+def run(problem: Problem, tensors: Iterable[Tensor], scale: float, most_rise: float = 0.0):
     from kernels.fa3.twin import launch_forward
 
-    return launch_forward(*tensors, scale, problem.causal, most_rise=most_rise)
+    q, k, v = tensors
+    return launch_forward(q, k, v, scale, problem.causal, most_rise=most_rise)
 
 
 def check(problem: Problem, dtype: torch.dtype, scale: float, most_rise: float = 0.0) -> None:
@@ -84,7 +87,7 @@ def test_nothing_leaks_from_behind_the_end():
     problem = Problem(1, 2, 65, 65, 40)
     plain = make_tensors(problem, "cpu", torch.float32)
     whole = [torch.full((1, 3, 140, 48), torch.nan) for _ in "qkv"]
-    views = tuple(t[:, :2, :65, :40] for t in whole)
+    views = [t[:, :2, :65, :40] for t in whole]
     for view, values in zip(views, plain, strict=True):
         view.copy_(values)
     for found, expected in zip(run(problem, views, 0.2), run(problem, plain, 0.2), strict=True):
@@ -114,7 +117,7 @@ def test_the_maximum_stays_while_it_would_rise_little():
         pages = torch.zeros(tokens // block, 16, block + 16 + 3)
         with with_tiles(Tiles(16, block, 4, 1)):
             output, _ = launch_forward(
-                *(t[None, None] for t in (q, k, v)), 1.0, False,
+                q[None, None], k[None, None], v[None, None], 1.0, False,
                 trace=(pages, pages.shape[2], 0), most_rise=most_rise,
             )  # fmt: skip
         maxima[most_rise] = pages[:, 0, -3].round().int().tolist()
