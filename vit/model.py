@@ -12,6 +12,8 @@ from torch.nn import functional as F
 
 from kernels import Problem, attention, choose
 from vit.config import ViTConfig
+from vit.embedding import PatchEmbedding
+from vit.graph import Graphs, reason_against, split_heads
 from vit.grid import PatchGrid
 from vit.image import Photo
 from vit.memory import give_back_freed
@@ -23,63 +25,31 @@ TIDY_BYTES = 64 * 2**20
 """How much a run on the CPU keeps before it gives the memory freed in between back to the system."""
 
 
-class PatchEmbedding(nn.Module):
-    """Picture to tokens: class token, registers, then patches row by row, with positions added."""
-
-    def __init__(self, config: ViTConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.projection = nn.Conv2d(3, config.dim, kernel_size=config.patch, stride=config.patch)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, config.dim))
-        self.registers = nn.Parameter(torch.zeros(1, config.registers, config.dim))
-        self.class_position = nn.Parameter(torch.zeros(1, 1, config.dim))
-        self.patch_positions = nn.Parameter(torch.zeros(1, config.position_grid**2, config.dim))
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """pixels [batch, 3, height, width] -> tokens [batch, tokens, dim]."""
-        patches = self.projection(pixels)  # [batch, dim, rows, columns]
-        rows, columns = patches.shape[-2:]
-        patches = patches.flatten(2).transpose(1, 2) + self.positions(rows, columns)
-        batch = len(patches)
-        class_token = (self.class_token + self.class_position).expand(batch, -1, -1)
-        return torch.cat([class_token, self.registers.expand(batch, -1, -1), patches], dim=1)
-
-    def positions(self, rows: int, columns: int) -> Tensor:
-        """The position table for a grid of rows x columns, [1, rows * columns, dim].
-
-        Bicubic, half-pixel centres, in float32, as the DINOv2 release does; it antialiases for its
-        models with registers only.
-        """
-        side = self.config.position_grid
-        if (rows, columns) == (side, side):
-            return self.patch_positions
-        table = self.patch_positions.reshape(1, side, side, -1).permute(0, 3, 1, 2)
-        resized = F.interpolate(
-            table.float(),
-            size=(rows, columns),
-            mode="bicubic",
-            antialias=self.config.position_antialias,
-        )
-        return resized.flatten(2).transpose(1, 2).to(self.patch_positions.dtype)
-
-
 class Attention(nn.Module):
     """Multi-head self-attention that hands back what any row of its matrix can be rebuilt from."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
-        self.heads, self.head_dim = config.heads, config.head_dim
+        self.heads = config.heads
         self.qkv = nn.Linear(config.dim, 3 * config.dim)
         self.output = nn.Linear(config.dim, config.dim)
 
-    def forward(self, tokens: Tensor, implementation: str) -> tuple[Tensor, LayerTrace]:
-        """tokens [batch, tokens, dim] -> the same shape, and the layer's trace."""
-        batch, count, dim = tokens.shape
-        qkv = self.qkv(tokens).view(batch, count, 3, self.heads, self.head_dim)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # views, each [batch, heads, tokens, head_dim]
+    def forward(
+        self, tokens: Tensor, implementation: str, into: Tensor | None = None
+    ) -> tuple[Tensor, LayerTrace]:
+        """tokens [batch, tokens, dim] -> the same shape, and the layer's trace.
+
+        `into` [batch, tokens, 3 * dim] is where q, k and v are written; None takes new memory.
+        """
+        if into is None:
+            qkv = self.qkv(tokens)
+        else:
+            flat = tokens.flatten(0, 1)
+            qkv, weight = into, self.qkv.weight.t()
+            torch.addmm(self.qkv.bias, flat, weight, out=into.view(len(flat), -1))
+        q, k, v = split_heads(qkv, self.heads)  # views, each [batch, heads, tokens, head_dim]
         mixed, log_sum_exp = attention(q, k, v, implementation=implementation)
-        mixed = mixed.transpose(1, 2).reshape(batch, count, dim)
-        return self.output(mixed), LayerTrace(q, k, v, log_sum_exp)
+        return self.output(mixed.transpose(1, 2).flatten(2)), LayerTrace(q, k, v, log_sum_exp)
 
 
 class Mlp(nn.Module):
@@ -118,9 +88,11 @@ class Block(nn.Module):
         self.mlp = Mlp(config)
         self.scale2 = nn.Parameter(torch.ones(config.dim))
 
-    def attend(self, tokens: Tensor, implementation: str) -> tuple[Tensor, LayerTrace]:
+    def attend(
+        self, tokens: Tensor, implementation: str, into: Tensor | None = None
+    ) -> tuple[Tensor, LayerTrace]:
         """The first half: tokens exchange what they hold; also the layer's trace."""
-        mixed, trace = self.attention(self.norm1(tokens), implementation)
+        mixed, trace = self.attention(self.norm1(tokens), implementation, into)
         return torch.addcmul(tokens, self.scale1, mixed), trace
 
     def think(self, tokens: Tensor) -> Tensor:
@@ -129,7 +101,10 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """The whole model. It keeps no state between pictures: all that a run leaves is its Trace."""
+    """The whole model. It keeps nothing of a picture: all that a run leaves is its Trace.
+
+    On a GPU it keeps the graphs of the sizes seen last, see `vit.graph`; `graphs.clear()` frees them.
+    """
 
     def __init__(self, config: ViTConfig, name: str = "vit") -> None:
         super().__init__()
@@ -137,6 +112,12 @@ class VisionTransformer(nn.Module):
         self.embedding = PatchEmbedding(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.graphs = Graphs()  # Graphs(0) keeps none: every run is launched kernel by kernel
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> VisionTransformer:
+        """What .to(), .half() and their like do; graphs of the weights as they were go with them."""
+        self.graphs.clear()
+        return super()._apply(fn, recurse)
 
     @property
     def stack(self) -> Iterable[Block]:
@@ -152,11 +133,30 @@ class VisionTransformer(nn.Module):
         return self.norm.weight.dtype
 
     def forward(self, pixels: Tensor, implementation: str = "auto") -> Tensor:
-        """pixels [batch, 3, height, width], normalised -> last hidden state [batch, tokens, dim]."""
+        """pixels [batch, 3, height, width], normalised -> last hidden state [batch, tokens, dim].
+
+        Where `vit.graph.reason_against` knows none, the run is replayed from a graph.
+        """
+        if reason_against(self, pixels, implementation) is None:
+            return self.graphs.hidden(self, pixels, implementation)
         tokens = self.embedding(pixels)
         for block in self.stack:
             tokens = block.think(block.attend(tokens, implementation)[0])
         return self.norm(tokens)
+
+    def run_into(
+        self, pixels: Tensor, positions: Tensor, implementation: str, qkv: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The same, with q, k and v of every layer left in `qkv` [layers, batch, tokens, 3 * dim].
+
+        -> last hidden state, and every layer's log-sum-exp [batch, heads, tokens].
+        """
+        tokens, sums = self.embedding(pixels, positions), []
+        for block, into in zip(self.stack, qkv, strict=True):
+            tokens, trace = block.attend(tokens, implementation, into)
+            sums.append(trace.log_sum_exp)
+            tokens = block.think(tokens)
+        return self.norm(tokens), sums
 
     @torch.inference_mode()
     def layers(self, pixels: Tensor, implementation: str = "auto") -> Iterator[LayerTrace]:
@@ -190,12 +190,33 @@ class VisionTransformer(nn.Module):
         Raises:
             ValueError: the side is too small, there is no such layer, or the implementation cannot run.
         """
-        pixels, grid = self.prepare(photo, side)
-        name = self.choose_implementation(grid) if implementation == "auto" else implementation
-        last = self.config.layers - 1 if only is None else self.layer_index(only)
-        kept: list[LayerTrace] = []
-        on_cpu, untidy = self.device.type == "cpu", 0
-        layers = islice(self.layers(pixels, name), last + 1)
+        grid = photo.grid(side, self.config.patch)
+        name = self.named(implementation, grid)
+        only = None if only is None else self.layer_index(only)
+        layers = self.kept_layers(self.input_of(photo, grid), name, progress, only)
+        return self.trace_of(layers, grid, name)
+
+    def kept_layers(
+        self,
+        pixels: Tensor,
+        implementation: str = "auto",
+        progress: Progress | None = None,
+        only: int | None = None,
+    ) -> tuple[LayerTrace, ...]:
+        """What `trace` keeps of pixels [1, 3, height, width] that are normalised already.
+
+        Replayed from a graph where `vit.graph.reason_against` knows no reason against it; then `progress`
+        is told of all layers at the end.
+        """
+        last = self.config.layers - 1 if only is None else only
+        if reason_against(self, pixels, implementation) is None:
+            kept = self.graphs.layers(self, pixels, implementation, only)
+            for number in range(last + 1):
+                if progress is not None:
+                    progress(number + 1, last + 1)
+            return kept
+        kept, on_cpu, untidy = [], self.device.type == "cpu", 0
+        layers = islice(self.layers(pixels, implementation), last + 1)
         del pixels
         for number, layer in enumerate(layers):
             if only is None or number == last:
@@ -207,13 +228,17 @@ class VisionTransformer(nn.Module):
                 untidy = 0
             if progress is not None:
                 progress(number + 1, last + 1)
-        return self.trace_of(tuple(kept), grid, name)
+        return tuple(kept)
 
     def prepare(self, photo: Photo, side: int) -> tuple[Tensor, PatchGrid]:
         """The photo as this model's input [1, 3, height, width], and the grid that lies over it."""
         grid = photo.grid(side, self.config.patch)
-        pixels = photo.pixels(grid, self.config.mean, self.config.std, self.device)
-        return pixels.to(self.dtype), grid
+        return self.input_of(photo, grid), grid
+
+    def input_of(self, photo: Photo, grid: PatchGrid) -> Tensor:
+        """The photo on this grid as this model's input [1, 3, height, width]."""
+        config = self.config
+        return photo.pixels(grid, config.mean, config.std, self.device).to(self.dtype)
 
     def trace_of(
         self, layers: tuple[LayerTrace, ...], grid: PatchGrid, implementation: str
@@ -221,6 +246,20 @@ class VisionTransformer(nn.Module):
         """These layers with what is needed to read them."""
         config = self.config
         return Trace(layers, grid, config.prefix, config.head_dim**-0.5, implementation, self.name)
+
+    def grid_of(self, pixels: Tensor) -> PatchGrid:
+        """The grid of an input that comes without its photo; its box is the input itself."""
+        height, width = pixels.shape[-2:]
+        patch = self.config.patch
+        return PatchGrid(height // patch, width // patch, patch, (0.0, 0.0, width, height))
+
+    def named(self, implementation: str, grid: PatchGrid) -> str:
+        """The implementation's own name, also where it was asked for as "auto"."""
+        return self.choose_implementation(grid) if implementation == "auto" else implementation
+
+    def tokens(self, grid: PatchGrid) -> int:
+        """Tokens of a picture on this grid: class, registers, patches."""
+        return len(self.config.prefix) + grid.patches
 
     def choose_implementation(self, grid: PatchGrid) -> str:
         """What "auto" stands for at this size on this model's device."""
@@ -235,6 +274,6 @@ class VisionTransformer(nn.Module):
 
     def problem(self, grid: PatchGrid) -> Problem:
         """The attention problem that a picture on this grid sets each layer."""
-        config, tokens = self.config, len(self.config.prefix) + grid.patches
+        config, tokens = self.config, self.tokens(grid)
         dtype = str(self.dtype).removeprefix("torch.")
         return Problem(1, config.heads, tokens, tokens, config.head_dim, dtype)
