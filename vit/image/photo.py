@@ -68,18 +68,22 @@ class Photo:
         mean: Sequence[float],
         std: Sequence[float],
         device: torch.device | str = "cpu",
+        rows: range | None = None,
     ) -> Tensor:
         """The grid's box as the model's input, float32 [1, 3, rows * patch, columns * patch].
 
         Bicubic with antialiasing, straight from the full picture in one step; then, on the device,
-        0..255 becomes 0..1, minus `mean`, divided by `std`, each per colour channel.
+        0..255 becomes 0..1, minus `mean`, divided by `std`, each per colour channel. With `rows` only
+        those rows of patches, cut from the same resized picture.
         """
         height, width = grid.input_size
         resized = self.picture.resize(
             (width, height), Image.Resampling.BICUBIC, box=grid.box, reducing_gap=None
         )
+        rows = range(grid.rows) if rows is None else rows
+        part = np.array(resized)[rows.start * grid.patch : rows.stop * grid.patch]
         # Bytes travel to the device, a quarter of what the floats would be.
-        pixels = torch.from_numpy(np.array(resized)).to(device).permute(2, 0, 1)[None].float()
+        pixels = torch.from_numpy(part).to(device).permute(2, 0, 1)[None].float()
 
         def channels(values: Sequence[float]) -> Tensor:
             return torch.tensor(values, dtype=torch.float32, device=device).view(1, 3, 1, 1)
