@@ -181,7 +181,7 @@ def test_the_size_not_used_for_longest_goes_first(captures) -> None:
 def test_changed_weights_are_seen(captures) -> None:
     model, pixels = tiny(), torch.randn(1, 3, 28, 28)
     before = model.graphs.hidden(model, pixels, "auto")
-    model.blocks[1].attention.qkv.weight.mul_(1.5)  # in place
+    next(iter(model.stack)).attention.qkv.weight.mul_(1.5)  # in place
     changed = model.graphs.hidden(model, pixels, "auto")
     assert not torch.equal(changed, before)
     model.load_state_dict(tiny().state_dict(), assign=True)  # other tensors altogether
