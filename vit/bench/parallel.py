@@ -1,0 +1,234 @@
+"""A picture on one GPU, then on all of them, and every map of a query from both.
+
+    torchrun --nproc-per-node 2 -m vit.bench.parallel --side 14014 [--layers 6] [--out FILE]
+
+Every rank makes the same picture. Rank 0 runs the model on all of it while the others wait; then all run it
+on their shares. Each layer is read as it passes: the query's row and column in every head, and what every
+token receives. The maps of both are compared, rows of the split one are held against float64, a line is
+printed and a row is recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from kernels import attention_product
+from kernels.bench.record import RESULTS, BenchError, Row, append, machine, say
+from kernels.parallel import LostRank
+from vit import load_image, load_model
+from vit.bench.million import PICTURES, SAMPLES
+from vit.bench.million_read import pixels_of
+from vit.bench.mosaic import mosaic
+from vit.bench.parallel_proof import Maps, difference, float64_error, now, passing_s, slowest
+from vit.grid import PatchGrid
+from vit.maps.column import column_tokens
+from vit.maps.row import row_tokens
+from vit.model import VisionTransformer
+from vit.parallel import SplitTrace, named, rows_of, shards_of, split_layers
+from vit.parallel_maps import PARTS, query_tokens
+from vit.trace import LayerTrace
+
+QUERY = "class"
+MEETING_LIMIT = datetime.timedelta(minutes=10)
+LARGEST_FLOAT64_ERROR = 1e-3
+LARGEST_DIFFERENCE = 5e-2
+"""Of the largest weight of the same map. Two runs in half precision round differently in every layer."""
+
+Read = Callable[[LayerTrace], Maps]
+
+
+@dataclass
+class Run:
+    """One way through the model: seconds for its layers and for reading them, and what was read."""
+
+    trace_s: float = 0.0
+    maps_s: float = 0.0
+    peak_bytes: int = 0
+    maps: list[Maps] = field(default_factory=list)
+    last: LayerTrace | None = None
+
+    @property
+    def total_s(self) -> float:
+        return self.trace_s + self.maps_s
+
+
+def watched(layers: Iterator[LayerTrace], count: int, read: Read, device: torch.device) -> Run:
+    """Take `count` layers, and read each before the next."""
+    run = Run()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    for number in range(count):
+        start = now(device)
+        layer = next(layers)
+        passed = now(device)
+        run.maps.append(read(layer))
+        run.trace_s += passed - start
+        run.maps_s += now(device) - passed
+        run.last = layer if number == count - 1 else None
+        del layer
+    if device.type == "cuda":
+        run.peak_bytes = torch.cuda.max_memory_allocated(device)
+    return run
+
+
+def run_on_one(model: VisionTransformer, picture: Tensor, grid: PatchGrid, count: int) -> Run:
+    """The whole picture on this rank's device."""
+    name = model.choose_implementation(grid)
+
+    def read(layer: LayerTrace) -> Maps:
+        single = model.trace_of((layer,), grid, name)
+        received = attention_product(None, layer.q, layer.k, layer.log_sum_exp, single.scale)[0]
+        maps = row_tokens(single, 0, QUERY), column_tokens(single, 0, QUERY), received
+        return [part.cpu() for part in maps]
+
+    return watched(model.layers(pixels_of(picture, model), name), count, read, model.device)
+
+
+def run_split(model: VisionTransformer, picture: Tensor, grid: PatchGrid, count: int) -> Run:
+    """This rank's share of the same; the maps come together on rank 0."""
+    shards = shards_of(model, grid)
+    name, rows = named("auto", model, shards), rows_of(model, grid, shards)
+    strip = picture[rows.start * grid.patch : rows.stop * grid.patch]
+
+    def read(layer: LayerTrace) -> Maps:
+        single = SplitTrace(model.trace_of((layer,), grid, name), shards, None)
+        maps = (query_tokens(single, map_name, QUERY) for map_name in PARTS)
+        return [None if part is None else part[0] for part in maps]
+
+    pixels = pixels_of(strip, model)
+    dist.barrier()
+    layers = split_layers(model, pixels, grid, shards, None, name)
+    del pixels
+    return watched(layers, count, read, model.device)
+
+
+# --- one size ---------------------------------------------------------------------------------------
+
+
+def measure(model: VisionTransformer, side: int, count: int) -> Row | None:
+    """Both runs at this size, after one layer of each to warm up; the row of figures, on rank 0.
+
+    Raises:
+        BenchError: the split run is wrong; every rank is told.
+    """
+    grid = PatchGrid(side // model.config.patch, side // model.config.patch, model.config.patch,
+                     (0.0, 0.0, float(side), float(side)))  # fmt: skip
+    first = dist.get_rank() == 0
+    picture = mosaic(side, [load_image(SAMPLES / name) for name in PICTURES], model.device)
+    one = Run()
+    if first:
+        run_on_one(model, picture, grid, 1)
+        one = run_on_one(model, picture, grid, count)
+        one.last = None
+        say(f"1 GPU: {one.trace_s:.2f} s, maps {one.maps_s:.2f} s")
+    dist.barrier()
+    run_split(model, picture, grid, 1)
+    split = run_split(model, picture, grid, count)
+    assert split.last is not None
+    trace_s, maps_s = slowest(split.trace_s), slowest(split.maps_s)
+    split_peak = slowest(split.peak_bytes)
+    error, pass_s = float64_error(split.last, model, grid), passing_s(split.last, model, grid)
+    apart = difference(one.maps, split.maps) if first else {}
+    wrong = first and not (
+        (error or 0.0) <= LARGEST_FLOAT64_ERROR and max(apart.values()) <= LARGEST_DIFFERENCE
+    )
+    if slowest(float(wrong)):
+        raise BenchError(
+            f"the split run is wrong, nothing is recorded: rows against float64 {error}, "
+            f"maps against one GPU {apart}"
+        )
+    if not first:
+        return None
+    return figures(model, grid, count) | {
+        "trace_one_s": round(one.trace_s, 4),
+        "trace_split_s": round(trace_s, 4),
+        "trace_ratio": round(one.trace_s / trace_s, 3),
+        "all_one_s": round(one.total_s, 4),
+        "all_split_s": round(trace_s + maps_s, 4),
+        "all_ratio": round(one.total_s / (trace_s + maps_s), 3),
+        "pass_s": round(pass_s, 5),
+        "float64_error": f"{error:.1e}",
+        **{f"{kind}_difference": f"{value:.1e}" for kind, value in apart.items()},
+        "peak_one_gb": round(one.peak_bytes / 1e9, 2) or "",
+        "peak_split_gb": round(split_peak / 1e9, 2) or "",
+    }
+
+
+def figures(model: VisionTransformer, grid: PatchGrid, count: int) -> Row:
+    """What was measured."""
+    shards = shards_of(model, grid)
+    return {
+        "recipe": "parallel",
+        "model": model.name,
+        "side": grid.rows * grid.patch,
+        "tokens": sum(shards.keys),
+        "layers": count,
+        "heads": model.config.heads,
+        "ranks": shards.world,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "implementation": named("auto", model, shards),
+    }
+
+
+def sentence(row: Row) -> str:
+    """The line that is printed."""
+    peaks = f"; {row['peak_one_gb']} GB on one, {row['peak_split_gb']} GB on each"
+    return (
+        f"{row['side']} px, {row['tokens']:,} tokens, {row['layers']} layers, {row['implementation']}, "
+        f"{row['dtype']}: {row['trace_one_s']} s on one, {row['trace_split_s']} s on {row['ranks']}, "
+        f"{row['trace_ratio']} x; with all maps {row['all_one_s']} s and {row['all_split_s']} s, "
+        f"{row['all_ratio']} x; rows {row['float64_error']} from float64; rows, columns and received "
+        f"{row['row_difference']}, {row['column_difference']}, {row['received_difference']} from one's; "
+        f"K and V pass on in {row['pass_s']} s{peaks if row['peak_one_gb'] else ''}"
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    lines = (__doc__ or "").splitlines()
+    parser = argparse.ArgumentParser(prog="vit.bench.parallel", description=lines[0])
+    add = parser.add_argument
+    add("--side", type=int, nargs="+", default=[14014], help="pixels, multiples of 14")
+    add("--layers", type=int, help="the first layers alone; default: all")
+    add("--out", type=Path, default=RESULTS / "parallel.csv", help="CSV file to add a row to")
+    add("--dry", action="store_true", help="print, and record nothing")
+    add("--commit", help="what was measured, where the tree is a copy without its history")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """What torchrun starts on each rank; 2 with one line on stderr when it failed."""
+    options = parser().parse_args(arguments)
+    gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else None
+    if device is not None:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if gpu else "gloo", timeout=MEETING_LIMIT)
+    try:
+        model = load_model("dinov2-small", device)
+        count = model.config.layers if options.layers is None else options.layers
+        for side in options.side:
+            row = measure(model, side, count)
+            if row is not None:
+                print(sentence(row), flush=True)
+                if not options.dry:
+                    append(options.out, [row | machine(options.commit)])
+    except (BenchError, LostRank, ValueError, OSError) as fault:
+        print(f"rank {dist.get_rank()}: {fault}", file=sys.stderr)
+        return 2
+    finally:
+        dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
