@@ -97,6 +97,57 @@ def update_seldom(
     return weights, new_max, running_sum * rescale + tl.sum(weights, 1), rescale
 
 
+@triton.jit
+def walk_keys(
+    q,
+    k_head,
+    v_head,
+    k_strides,
+    v_strides,
+    first_unseen,
+    first_tile,
+    whole_tiles,
+    end_tile,
+    keys,
+    scale_log2e,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WIDE: tl.constexpr,
+    MOST_RISE: tl.constexpr,
+    trace=None,
+    BROKEN: tl.constexpr = None,
+):
+    """Let queries see the key tiles end_tile - 1 ... first_tile; of these, from `whole_tiles` on a mask is needed.
+
+    -> what was added up [BLOCK_Q, BLOCK_D], the maximum and the sum of each query
+    """
+    state = (
+        tl.zeros([q.shape[0], BLOCK_D], tl.float32),
+        tl.full([q.shape[0]], float("-inf"), tl.float32),
+        tl.zeros([q.shape[0]], tl.float32),
+    )
+    # step: Take the last keys first
+    masked = end_tile - tl.minimum(end_tile, tl.maximum(first_tile, whole_tiles))
+    for step in range(0, masked):  # where keys end or a diagonal runs
+        start = (end_tile - 1 - step) * BLOCK_K
+        k = load_tile(k_head, start, keys, k_strides, HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE)
+        v = load_tile(v_head, start, keys, v_strides, HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE)
+        state = attend(
+            state, q, k, v, first_unseen - start, scale_log2e,
+            CAUSAL or BROKEN != "tail-not-masked", MOST_RISE, trace, step, BROKEN,
+        )  # fmt: skip
+    for step in range(masked, end_tile - first_tile):  # no mask from here on
+        start = (end_tile - 1 - step) * BLOCK_K
+        k = load_tile(k_head, start, keys, k_strides, HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE)
+        v = load_tile(v_head, start, keys, v_strides, HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE)
+        state = attend(
+            state, q, k, v, first_unseen, scale_log2e, False, MOST_RISE, trace, step, BROKEN
+        )
+    return state
+
+
 @triton.jit(do_not_specialize=["heads", "queries", "keys"])
 def forward_kernel(
     q_ptr,
@@ -146,30 +197,10 @@ def forward_kernel(
     if CAUSAL:
         seen_by_any = tl.minimum(keys, query_start + ROWS + keys - whole_queries)
     tiles = tl.cdiv(tl.maximum(seen_by_any, 0), BLOCK_K)
-    whole_tiles = seen_by_all // BLOCK_K
-    state = (
-        tl.zeros([BLOCK_Q, BLOCK_D], tl.float32),
-        tl.full([BLOCK_Q], float("-inf"), tl.float32),
-        tl.zeros([BLOCK_Q], tl.float32),
-    )
-
-    # step: Take the last keys first
-    for step in range(0, tiles - whole_tiles):  # where keys end or a diagonal runs
-        start = (tiles - 1 - step) * BLOCK_K
-        k = load_tile(k_head, start, keys, k_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE)
-        v = load_tile(v_head, start, keys, v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE)
-        state = attend(
-            state, q, k, v, first_unseen - start, scale_log2e,
-            CAUSAL or BROKEN != "tail-not-masked", MOST_RISE, trace, step, BROKEN,
-        )  # fmt: skip
-    for step in range(tiles - whole_tiles, tiles):  # no mask from here on
-        start = (tiles - 1 - step) * BLOCK_K
-        k = load_tile(k_head, start, keys, k_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE)
-        v = load_tile(v_head, start, keys, v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, False, WIDE)
-        state = attend(
-            state, q, k, v, first_unseen, scale_log2e, False, MOST_RISE, trace, step, BROKEN
-        )
-    accumulator, running_max, running_sum = state
+    accumulator, running_max, running_sum = walk_keys(
+        q, k_head, v_head, k_strides[2:], v_strides[2:], first_unseen, 0, seen_by_all // BLOCK_K, tiles,
+        keys, scale_log2e, HEAD_DIM, BLOCK_K, BLOCK_D, CAUSAL, WIDE, MOST_RISE, trace, BROKEN,
+    )  # fmt: skip
 
     # step: Divide once
     # A query that saw nothing has sum 0: its output is 0 and its log-sum-exp -inf.
