@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -84,11 +85,8 @@ class Photo:
         part = np.array(resized)[rows.start * grid.patch : rows.stop * grid.patch]
         # Bytes travel to the device, a quarter of what the floats would be.
         pixels = torch.from_numpy(part).to(device).permute(2, 0, 1)[None].float()
-
-        def channels(values: Sequence[float]) -> Tensor:
-            return torch.tensor(values, dtype=torch.float32, device=device).view(1, 3, 1, 1)
-
-        return pixels.div_(255).sub_(channels(mean)).div_(channels(std)).contiguous()
+        shift, spread = channels(tuple(mean), device), channels(tuple(std), device)
+        return pixels.div_(255).sub_(shift).div_(spread).contiguous()
 
     def jpeg(self, longest: int = 1036, quality: int = 88) -> bytes:
         """The whole picture for the screen, its longer side at most `longest` pixels."""
@@ -98,6 +96,12 @@ class Photo:
         buffer = BytesIO()
         shown.save(buffer, "JPEG", quality=quality)
         return buffer.getvalue()
+
+
+@lru_cache(maxsize=8)
+def channels(values: tuple[float, ...], device: torch.device | str) -> Tensor:
+    """One number a colour channel, for broadcasting; kept, since each trip to a GPU makes Python wait."""
+    return torch.tensor(values, dtype=torch.float32, device=device).view(1, 3, 1, 1)
 
 
 def load_image(source: str | Path | bytes | BinaryIO, crop: Crop = None) -> Photo:
