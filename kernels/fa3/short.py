@@ -1,0 +1,145 @@
+"""Attention over few keys: those of a head are on chip at once, so no softmax has to go on-line.
+
+Two kernels do this: many heads stream past the multiprocessors (`short_stream`), few are cut into so many
+tiles of queries that every multiprocessor gets one (`short_tiles`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from kernels.problem import Problem
+
+WIDEST = 64
+"""Of a head: two heads' keys and values at once, the next one's on their way, are 160 KB at this width."""
+
+PIECES = (
+    (16,),
+    (32,),
+    (32, 16),
+    (64,),
+    (64, 16),
+    (128,),
+    (128, 16),
+    (128, 32),
+    (128, 64),
+    (128, 64, 16),
+    (256,),
+    (256, 16),
+    (256, 64),
+)
+"""How the keys of a head may be cut: at most three powers of two, of which only the last reaches past them."""
+
+
+def takes(problem: Problem) -> bool:
+    """True where this is what to launch: half precision, few keys, head_dim a multiple of 8."""
+    return (
+        problem.dtype in ("float16", "bfloat16")
+        and 0 < problem.keys <= sum(PIECES[-1])
+        and problem.head_dim <= WIDEST
+        and problem.head_dim % 8 == 0
+    )
+
+
+def pieces_for(keys: int) -> tuple[int, ...]:
+    """The narrowest cut that holds so many keys.
+
+    Raises:
+        ValueError: there are more than any cut holds.
+    """
+    for pieces in PIECES:
+        if keys <= sum(pieces):
+            return pieces
+    raise ValueError(f"{keys} keys are not few: at most {sum(PIECES[-1])} fit on chip at once.")
+
+
+FEW = 132
+"""Tiles of 64 queries."""
+
+
+def launch_short(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp [batch, heads, queries].
+
+    Where there are many heads, tensors that TMA cannot read (rows not at multiples of 16 bytes) are copied.
+    """
+    tiles = q.shape[0] * q.shape[1] * -(-q.shape[2] // 64)
+    return (launch_few if tiles <= FEW else launch_many)(q, k, v, scale, causal)
+
+
+def launch_few(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Like `launch_short`, for so few heads that multiprocessors would be idle."""
+    from kernels.fa3.short_tiles import ShortTiles, launch_tiles
+
+    return launch_tiles(q, k, v, scale, causal, ShortTiles(16, pieces_for(k.shape[2]), 4))
+
+
+# --- many heads --------------------------------------------------------------------------------------------
+
+MOST_TILES = 8
+"""Tiles of 64 queries that one unit has: their number is compiled in."""
+
+
+@cache
+def parts_of(heads: int, tiles: int, programs: int) -> int:
+    """Into how many parts a head's tiles are best cut, so that all programs end at about the same time."""
+
+    def longest(parts: int) -> float:
+        # Keys are brought once a part, which counts as half a tile.
+        return -(-heads * parts // programs) * (-(-tiles // parts) + 0.5)
+
+    return min(range(-(-tiles // MOST_TILES), tiles + 1), key=longest)
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def launch_many(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
+) -> tuple[Tensor, Tensor]:
+    """Like `launch_short`, for so many heads that each multiprocessor gets some."""
+    from kernels.fa3.short_stream import ROWS, Sizes, Stream, stream_kernel
+    from kernels.hopper import copyable, describe
+    from kernels.tile_sizes import padded
+    from kernels.tiles import fold_scale, on_device_of
+
+    problem = Problem.of(q, k, causal)
+    q, scale_log2e, negative = fold_scale(q, scale)
+    q, k, v = copyable(q), copyable(k), copyable(v)
+    output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
+    log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
+    programs, heads = multiprocessors(q.device), problem.batch * problem.heads
+    tiles = -(-problem.queries // ROWS.value)
+    parts = parts_of(heads, tiles, programs)
+    pieces, width = pieces_for(problem.keys), padded(problem.head_dim)
+    workers = 2 if causal or sum(pieces) > 208 else 3
+    stream = Stream(
+        width, pieces, -(-tiles // parts), parts, 2, 6, workers, causal, negative, False
+    )
+    sizes = Sizes(heads * parts, problem.heads, problem.group, problem.queries, problem.keys)
+    absent = [None] * (3 - len(pieces))
+    with on_device_of(q):
+        stream_kernel[(min(programs, sizes.units),)](
+            describe(q, ROWS.value, width),
+            *[describe(k, piece, width) for piece in pieces],
+            *absent,
+            *[describe(v, piece, width) for piece in pieces],
+            *absent,
+            describe(output, ROWS.value, width),
+            log_sum_exp,
+            sizes,
+            -scale_log2e if negative else scale_log2e,
+            stream,
+            160 if workers == 3 else 240,
+            num_warps=4,
+            maxnreg=128 if workers == 3 else 168,
+        )
+    return output, log_sum_exp
