@@ -169,7 +169,7 @@ class Graphs:
         """Record one run of this size."""
         config, grid = model.config, model.grid_of(pixels)
         static = pixels.to(model.dtype, copy=True)
-        qkv = static.new_empty(config.layers, 1, model.tokens(grid), 3 * config.dim)
+        qkv = model.empty_qkv(static)
         sums_shape = (config.layers, 1, config.heads, model.tokens(grid))
         log_sum_exp = static.new_empty(sums_shape, dtype=torch.float32)
         positions = model.embedding.positions(grid.rows, grid.columns)

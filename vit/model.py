@@ -159,17 +159,20 @@ class VisionTransformer(nn.Module):
         return self.norm(tokens), sums
 
     @torch.inference_mode()
-    def layers(self, pixels: Tensor, implementation: str = "auto") -> Iterator[LayerTrace]:
+    def layers(
+        self, pixels: Tensor, implementation: str = "auto", into: Tensor | None = None
+    ) -> Iterator[LayerTrace]:
         """Run the blocks one by one and hand out each layer's trace as soon as it is there.
 
         What the caller does not keep is freed before the layer's second half, so the maps of one query
         can be read from a picture of any size with one layer in memory, and a caller may stop between
-        two layers.
+        two layers. Who keeps them all may say where: `into` [layers, batch, tokens, 3 * dim].
         """
         tokens = self.embedding(pixels)
         del pixels
-        for block in self.stack:
-            tokens, trace = block.attend(tokens, implementation)
+        for number, block in enumerate(self.stack):
+            place = None if into is None else into[number]
+            tokens, trace = block.attend(tokens, implementation, place)
             yield trace
             del trace
             tokens = block.think(tokens)
@@ -216,8 +219,10 @@ class VisionTransformer(nn.Module):
                     progress(number + 1, last + 1)
             return kept
         kept, on_cpu, untidy = [], self.device.type == "cpu", 0
-        layers = islice(self.layers(pixels, implementation), last + 1)
-        del pixels
+        # A GPU gives one large piece of memory faster than many.
+        into = self.empty_qkv(pixels) if only is None and not on_cpu else None
+        layers = islice(self.layers(pixels, implementation, into), last + 1)
+        del pixels, into
         for number, layer in enumerate(layers):
             if only is None or number == last:
                 kept.append(layer)
@@ -229,6 +234,15 @@ class VisionTransformer(nn.Module):
             if progress is not None:
                 progress(number + 1, last + 1)
         return tuple(kept)
+
+    def empty_qkv(self, pixels: Tensor) -> Tensor:
+        """Room for q, k and v of every layer, [layers, batch, tokens, 3 * dim]."""
+        tokens = self.tokens(self.grid_of(pixels))
+        return torch.empty(
+            (self.config.layers, len(pixels), tokens, 3 * self.config.dim),
+            dtype=self.dtype,
+            device=self.device,
+        )
 
     def prepare(self, photo: Photo, side: int) -> tuple[Tensor, PatchGrid]:
         """The photo as this model's input [1, 3, height, width], and the grid that lies over it."""
