@@ -151,6 +151,17 @@ def test_replayed_equals_launched(captures, registers: int) -> None:
     assert len(captures) == 2
 
 
+def test_the_layers_may_share_one_piece_of_memory() -> None:
+    model, pixels = tiny(), torch.randn(1, 3, 28, 70)
+    into = model.empty_qkv(pixels).fill_(torch.nan)
+    packed, apart = tuple(model.layers(pixels, into=into)), tuple(model.layers(pixels))
+    for number, (ours, theirs) in enumerate(zip(packed, apart, strict=True)):
+        torch.testing.assert_close(ours.k, theirs.k, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(ours.log_sum_exp, theirs.log_sum_exp, atol=1e-5, rtol=1e-5)
+        assert ours.q.data_ptr() == into[number].data_ptr()
+    assert not into.isnan().any()
+
+
 def test_the_next_picture_overwrites_nothing(captures) -> None:
     model, pictures = tiny(), torch.randn(2, 1, 3, 42, 42)
     first = model.graphs.layers(model, pictures[0], "auto")
