@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -56,13 +58,15 @@ def ring_attention(
     if shards.world == 1:
         return attention(q, k, v, scale, causal, implementation)
     merged = None
-    for owner, (keys, values) in passed_round(torch.stack([k, v]), shards, group):
-        if causal and owner > shards.rank:
-            continue  # all of these tokens come later
-        part = attention(q, keys, values, scale, causal and owner == shards.rank, implementation)
-        if merged is None:
-            merged = Merged(*part)
-        else:
-            merged.add(*part)
+    with closing(passed_round(torch.stack([k, v]), shards, group)) as passing:
+        for owner, (keys, values) in passing:
+            if causal and owner > shards.rank:
+                continue  # all of these tokens come later
+            own = owner == shards.rank
+            part = attention(q, keys, values, scale, causal and own, implementation)
+            if merged is None:
+                merged = Merged(*part)
+            else:
+                merged.add(*part)
     assert merged is not None  # a rank's own shard is always seen
     return merged.output(), merged.log_sum_exp

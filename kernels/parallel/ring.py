@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import torch.distributed as dist
 from torch import Tensor
@@ -14,11 +14,13 @@ from kernels.parallel.shards import Shards
 
 def passed_round(
     mine: Tensor, shards: Shards, group: dist.ProcessGroup | None
-) -> Iterator[tuple[int, Tensor]]:
+) -> Generator[tuple[int, Tensor]]:
     """(owner, shard): this rank's own first, then that of the rank before it, and so on round the ring.
 
     `mine` is contiguous [..., keys, width]; the ranks' shards differ in the number of keys alone. What
     was handed out is good until the next is asked for. Memory: two shards more, one for two ranks.
+    Close it (`contextlib.closing`), so that where its user fails no transfer is left behind: all later
+    ones in the group would be mistaken for others.
 
     On a GPU the transfer runs in NCCL's own stream: it begins when the work queued before it is done,
     the last reader of the buffer that it fills among it, and only work queued after the next shard was
@@ -35,10 +37,12 @@ def passed_round(
             shape = (*mine.shape[:-2], shards.keys[next_owner], mine.shape[-1])
             coming = buffers[step % 2][: math.prod(shape)].view(shape)
             transfers = start_passing(in_hand, coming, shards, group)
-        yield owner, in_hand
-        with meeting("pass on its keys"):
-            for transfer in transfers:
-                transfer.wait()
+        try:
+            yield owner, in_hand
+        finally:
+            with meeting("pass on its keys"):
+                for transfer in transfers:
+                    transfer.wait()
         owner, in_hand = next_owner, coming
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -119,16 +120,21 @@ def refusals(rank: int) -> dict[str, str]:
         "outsider": attend(q, group=group_of_one) if odd else "",
         "parts": sentence_of(lambda: gathered(q[:, : 1 + rank], 2)),
         "row": sentence_of(lambda: ring_rows(q, q, q[..., 0], [10])),
+        # Both fail while the keys are on their way: these must be waited for, or later ones mix with them.
+        "implementation": attend(q, implementation="fa9"),
+        "implementation of one": attend(q, implementation="fa9" if odd else "auto"),
         "after all": attend(q),
     }
 
 
-def lost(rank: int, world: int, way: str) -> str:
-    """After they have met once, rank 1 ends, or stays away for longer than the group's limit."""
+def lost(rank: int, world: int, way: str, folder: Path) -> str:
+    """After they have met once, rank 1 ends, or stays away until rank 0 has given up."""
     q = torch.zeros(1, 1, 4, 4)
     ring_attention(q, q, q)
     if rank == 1:
-        time.sleep(6 if way == "late" else 0)
+        deadline = time.monotonic() + 60
+        while way == "late" and not (folder / "rank0.pt").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
         return ""
     # Known shards need no meeting before the keys are passed on.
     shards = Shards.even(8, 2, rank) if way == "gone at the transfer" else None

@@ -163,12 +163,15 @@ def test_wrong_tensors_get_one_sentence_on_every_rank(two):
         "gradient": "ValueError: ring_attention has no backward",
         "parts": "ValueError: rank 1 has a part of shape [1, 2, 5, 8]",
         "row": "ValueError: rows must lie in 0 to 9",
+        "implementation": "ValueError: implementation 'fa9' is not known",
     }.items():
         assert first[kind].startswith(words), kind
         assert second[kind].startswith(words), kind
     assert first["own fault"].startswith("ValueError: rank 1 refused its tensors")
     assert second["own fault"].startswith("ValueError: k must be [1, kv_heads, keys, 8]")
     assert second["outsider"].startswith("ValueError: rank 1 is not in this group")
+    assert first["implementation of one"] == "nothing was refused"
+    assert second["implementation of one"] == second["implementation"]
     assert first["after all"] == second["after all"] == "nothing was refused"
 
 
@@ -177,10 +180,9 @@ def test_without_a_process_group():
     assert "start with torchrun" in sentence_of(lambda: ring_attention(q, q, q))
 
 
-@pytest.mark.parametrize(
-    "way", ["gone at the transfer", pytest.param("late", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["gone at the transfer", "late"])
 def test_a_lost_rank_ends_in_a_sentence(tmp_path, way):
-    sentence = run_ranks(2, ranks_work.lost, tmp_path, way, meet_limit_s=3)[0]
+    sentence = run_ranks(2, ranks_work.lost, tmp_path, way, tmp_path, meet_limit_s=3)[0]
     assert "LostRank: another rank ended or did not" in sentence
-    assert int(sentence.split()[0]) <= 7, "that took longer than the group's limit"
+    assert int(sentence.split()[0]) <= 20, "that took longer than the group's limit"

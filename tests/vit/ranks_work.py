@@ -8,6 +8,7 @@ from PIL import Image
 
 from tests.ranks import sentence_of
 from vit import Photo
+from vit.bench import parallel
 from vit.config import ViTConfig
 from vit.model import VisionTransformer
 from vit.parallel import trace_parallel
@@ -62,6 +63,9 @@ def every_picture(rank: int, world: int) -> dict[str, dict]:
             if rank < size:
                 found[f"{name}, {size}"] = one_picture(made, name, group)
     found["refusals"] = refusals(made)
+    found["bench"] = parallel.measure(made, 11 * CONFIG.patch, 2)
+    parallel.LARGEST_DIFFERENCE = -1.0
+    found["wrong"] = sentence_of(lambda: parallel.measure(made, 5 * CONFIG.patch, 1))
     return found
 
 

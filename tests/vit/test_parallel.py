@@ -10,6 +10,7 @@ from tests.ranks import run_ranks, sentence_of
 from tests.vit import ranks_work
 from tests.vit.ranks_work import PICTURES, photo, query_of, side_of
 from vit import MAPS
+from vit.bench.parallel import sentence
 from vit.maps.row import on_grid, row_tokens
 from vit.parallel import trace_parallel
 from vit.trace import Trace
@@ -98,6 +99,25 @@ def test_refusals(answers):
         assert no_patch.startswith("ValueError: patch 2,0 is outside")
         assert "size must be a positive number" in no_side
         assert no_implementation.startswith("ValueError: implementation 'fa9' is not known")
+
+
+def test_the_benchmark_compares_one_with_all(answers):
+    row, *others = (answer["bench"] for answer in answers)
+    assert others == [None, None]
+    assert (row["tokens"], row["layers"], row["ranks"]) == (124, 2, 3)
+    assert row["trace_ratio"] == pytest.approx(row["trace_one_s"] / row["trace_split_s"], rel=0.02)
+    assert row["all_one_s"] > row["trace_one_s"] > 0
+    for kind in ("row", "column", "received"):
+        assert float(row[f"{kind}_difference"]) <= 1e-4
+    assert 0 < float(row["float64_error"]) <= 1e-5
+    assert "124 tokens, 2 layers, torch-cpu-flash" in sentence(row)
+    assert " GB " not in sentence(row), "a CPU counts no peak"
+
+
+def test_the_benchmark_records_nothing_that_is_wrong(answers):
+    told = {answer["wrong"].split(":")[0] for answer in answers}
+    assert told == {"BenchError"}, "every rank must be told"
+    assert all("nothing is recorded" in answer["wrong"] for answer in answers)
 
 
 def test_without_a_process_group():
