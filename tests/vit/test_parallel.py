@@ -10,7 +10,7 @@ from tests.ranks import run_ranks, sentence_of
 from tests.vit import ranks_work
 from tests.vit.ranks_work import PICTURES, photo, query_of, side_of
 from vit import MAPS
-from vit.bench.parallel import sentence
+from vit.bench.parallel import reason_against, sentence
 from vit.maps.row import on_grid, row_tokens
 from vit.parallel import trace_parallel
 from vit.trace import Trace
@@ -114,10 +114,27 @@ def test_the_benchmark_compares_one_with_all(answers):
     assert " GB " not in sentence(row), "a CPU counts no peak"
 
 
-def test_the_benchmark_records_nothing_that_is_wrong(answers):
-    told = {answer["wrong"].split(":")[0] for answer in answers}
-    assert told == {"BenchError"}, "every rank must be told"
-    assert all("nothing is recorded" in answer["wrong"] for answer in answers)
+@pytest.mark.parametrize(
+    ("name", "value", "recorded"),
+    [
+        ("row_difference", "5e-2", True),
+        ("received_difference", "2e-1", False),
+        ("column_difference", "nan", False),
+        ("float64_error", "2e-3", False),
+        ("float64_error", "nan", False),
+    ],
+)
+def test_the_benchmark_records_nothing_that_is_wrong(answers, name, value, recorded):
+    right = answers[0]["bench"]
+    assert reason_against(right) is None
+    reason = reason_against(right | {name: value})
+    assert (reason is None) is recorded
+    assert reason is None or "nothing is recorded" in reason
+
+
+def test_the_benchmark_refuses_a_side_that_is_no_grid(answers):
+    for answer in answers:
+        assert answer["no side"].startswith("BenchError: The side must be a multiple of the patch")
 
 
 def test_without_a_process_group():

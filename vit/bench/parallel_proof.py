@@ -39,13 +39,13 @@ def slowest(seconds: float) -> float:
 
 def difference(one: list[Maps], split: list[Maps]) -> dict[str, float]:
     """How far the maps of both lie apart, each kind's largest, as a share of the largest weight of its map."""
-    found = dict.fromkeys(PARTS, 0.0)
+    shares: dict[str, list[Tensor]] = {kind: [] for kind in PARTS}
     for alone, together in zip(one, split, strict=True):
         for kind, true, part in zip(PARTS, alone, together, strict=True):
             assert true is not None
             assert part is not None
-            found[kind] = max(found[kind], ((part - true).abs().max() / true.max()).item())
-    return found
+            shares[kind].append((part - true).abs().max() / true.max())
+    return {kind: torch.stack(found).max().item() for kind, found in shares.items()}  # keeps NaN
 
 
 def float64_error(layer: LayerTrace, model: VisionTransformer, grid: PatchGrid) -> float | None:
