@@ -27,6 +27,7 @@ __all__ = [
     "GLUON_DTYPES",
     "TensorDescriptor",
     "arrive_at",
+    "arrive_at_if",
     "copyable",
     "describe",
     "fence_async_shared",
@@ -38,6 +39,7 @@ __all__ = [
     "shared_layout",
     "tma",
     "wait_at",
+    "wait_at_if",
     "warpgroup_mma",
     "warpgroup_mma_wait",
 ]
@@ -123,4 +125,22 @@ def arrive_at(barrier, THREADS: gl.constexpr):
     gl.inline_asm_elementwise(
         "bar.arrive $1, $2; mov.u32 $0, 0;", "=r,r,n", [barrier, THREADS],
         dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def wait_at_if(condition, barrier, THREADS: gl.constexpr):
+    """`wait_at`, where the condition holds; without a branch, which would cut the compiler's schedule."""
+    gl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.ne.u32 p, $1, 0; @p bar.sync $2, $3; mov.u32 $0, 0; }", "=r,r,r,n",
+        [condition.to(gl.int32), barrier, THREADS], dtype=gl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def arrive_at_if(condition, barrier, THREADS: gl.constexpr):
+    """`arrive_at`, where the condition holds."""
+    gl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.ne.u32 p, $1, 0; @p bar.arrive $2, $3; mov.u32 $0, 0; }", "=r,r,r,n",
+        [condition.to(gl.int32), barrier, THREADS], dtype=gl.int32, is_pure=False, pack=1,
     )  # fmt: skip
