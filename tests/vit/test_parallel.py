@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from kernels import attention_product
 from tests.ranks import run_ranks, sentence_of
 from tests.vit import ranks_work
+from tests.vit.helpers import ROOT
 from tests.vit.ranks_work import PICTURES, photo, query_of, side_of
 from vit import MAPS
 from vit.bench.parallel import reason_against, sentence
@@ -135,6 +141,27 @@ def test_the_benchmark_records_nothing_that_is_wrong(answers, name, value, recor
 def test_the_benchmark_refuses_a_side_that_is_no_grid(answers):
     for answer in answers:
         assert answer["no side"].startswith("BenchError: The side must be a multiple of the patch")
+
+
+@pytest.mark.slow
+def test_the_recipe_under_torchrun(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    recipe = ["-m", "vit.bench.parallel", "--side", "42", "--layers", "2", "--commit", "abc"]
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node", "2", *recipe, "--out", str(tmp_path / "parallel.csv")],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("42 px, 10 tokens, 2 layers, torch-cpu-flash, float32: ")
+    with (tmp_path / "parallel.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["recipe"], row["ranks"], row["commit"]) == ("parallel", "2", "abc")
+    assert float(row["float64_error"]) < 1e-5
 
 
 def test_without_a_process_group():

@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else None
     if device is not None:
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if gpu else "gloo", timeout=MEETING_LIMIT)
+    dist.init_process_group("nccl" if gpu else "gloo", timeout=MEETING_LIMIT, device_id=device)
     try:
         model = load_model("dinov2-small", device)
         count = model.config.layers if options.layers is None else options.layers
