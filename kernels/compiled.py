@@ -40,7 +40,8 @@ class Request:
     """One launch to compile.
 
     `what` is "forward", "backward", "backward+lse" (with a gradient of the log-sum-exp too), or of
-    "recompute" the name of what is rebuilt: "rows", "columns", "product", "gradient_rows".
+    "recompute" the name of what is rebuilt: "rows", "columns", "product", "gradient_rows", and for sm_90
+    "product_hopper" and "product_hopper_weighted".
     `row` names the row of the tables, "any" or an architecture; None takes what a launch there would.
     `tiles` is tried in place of every row.
     """
@@ -186,6 +187,11 @@ def rebuild(what: str, q: Tensor, k: Tensor, lse: Tensor, scale: float, causal: 
 
     if what == "product":
         in_triton.product(lse, q, k, lse, scale, causal)  # weighted: that takes most
+    elif what.startswith("product_hopper"):
+        from kernels.recompute import products_hopper
+
+        weights = lse if what.endswith("weighted") else None
+        products_hopper.product(weights, q, k, lse, scale)
     elif what == "gradient_rows":
         in_triton.gradient_rows(q, k, torch.arange(20), causal)
     else:

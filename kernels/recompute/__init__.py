@@ -7,7 +7,7 @@ from types import ModuleType
 from torch import Tensor
 
 from kernels.problem import Problem
-from kernels.recompute import in_torch
+from kernels.recompute import hopper, in_torch
 from kernels.triton_mode import reason_against
 
 MAX_HEAD_DIM = 256
@@ -28,6 +28,10 @@ def product(
     w: Tensor | None, q: Tensor, k: Tensor, lse: Tensor, scale: float, causal: bool
 ) -> Tensor:
     """w^T P, float32 [batch, heads, keys]; w [batch, heads, queries], any strides, None for ones."""
+    if hopper.takes(q, k, causal):
+        from kernels.recompute import products_hopper
+
+        return products_hopper.product(w, q, k, lse, scale)
     return backend(q, k).product(w, q, k, lse, scale, causal)
 
 

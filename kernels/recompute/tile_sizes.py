@@ -38,3 +38,20 @@ def query_splits(device: torch.device, programs: int, query_tiles: int) -> int:
 def multiprocessors(device: torch.device) -> int:
     """132 on an H200."""
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+MOST_SPLITS = 64
+OWN_TILES = 12
+"""Tiles of queries that could pass while a program of the Hopper kernel begins and ends."""
+
+
+def even_splits(device: torch.device, programs: int, query_tiles: int) -> int:
+    """Shares of the queries that leave the fewest multiprocessors idle at the end."""
+    if device.type != "cuda":
+        return 1
+    at_once = multiprocessors(device)
+
+    def time(splits: int) -> int:
+        return -(-programs * splits // at_once) * (-(-query_tiles // splits) + OWN_TILES)
+
+    return min(range(1, min(MOST_SPLITS, query_tiles) + 1), key=time)
