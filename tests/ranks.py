@@ -1,4 +1,4 @@
-"""A few processes that meet through gloo and a file, each a rank; none of them outlives its test."""
+"""A few processes that meet through a file, each a rank; none of them outlives its test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ Work = Callable[..., object]
 
 
 def run_ranks(
-    world: int, work: Work, folder: Path, *arguments: object, meet_limit_s: float = 100
+    world: int,
+    work: Work,
+    folder: Path,
+    *arguments: object,
+    meet_limit_s: float = 100,
+    backend: str = "gloo",
 ) -> list:
     """What each rank's work returned.
 
@@ -34,7 +39,7 @@ def run_ranks(
     ranks = [
         context.Process(
             target=one_rank,
-            args=(rank, world, work, folder, meet_limit_s, arguments),
+            args=(rank, world, work, folder, arguments, meet_limit_s, backend),
             daemon=True,
         )
         for rank in range(world)
@@ -69,12 +74,20 @@ def answer_of(rank: int, process: BaseProcess, folder: Path) -> object:
 
 
 def one_rank(
-    rank: int, world: int, work: Work, folder: Path, meet_limit_s: float, arguments: tuple
+    rank: int,
+    world: int,
+    work: Work,
+    folder: Path,
+    arguments: tuple,
+    meet_limit_s: float,
+    backend: str,
 ) -> None:
     """The body of a process."""
     torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
     dist.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{folder / 'meeting'}",
         rank=rank,
         world_size=world,

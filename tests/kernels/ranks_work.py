@@ -13,6 +13,7 @@ from kernels import attention
 from kernels.parallel import (
     Shards,
     gathered,
+    ring,
     ring_attention,
     ring_columns,
     ring_product,
@@ -141,6 +142,36 @@ def lost(rank: int, world: int, way: str, folder: Path) -> str:
     start = time.monotonic()
     sentence = sentence_of(lambda: ring_attention(q, q, q, shards=shards))
     return f"{time.monotonic() - start:.0f} {sentence}"
+
+
+def on_gpus(rank: int, world: int, tokens: int) -> dict[str, float]:
+    """Largest differences between a ring of GPUs and one of them; a lone GPU passes to itself.
+
+    To itself it sends its own shard as the other's, so the whole holds every key twice.
+    """
+    make = torch.Generator().manual_seed(5)
+    packed = torch.randn(1, 2 * tokens, 3, 2, 64, generator=make).to("cuda", torch.float16)
+    if world == 1:
+        packed[:, tokens:] = packed[:, :tokens]
+        ring.start_passing = to_itself
+    q, k, v = packed.permute(2, 0, 3, 1, 4)
+    output, lse = attention(q, k, v)
+    own = slice(rank * tokens, (rank + 1) * tokens)
+    shards = Shards(rank, (tokens, tokens), (tokens, tokens))
+    mine = q[:, :, own], k[:, :, own], v[:, :, own]
+    part, part_lse = ring_attention(*mine, shards=shards)
+    again, again_lse = ring_attention(*mine, shards=shards)
+    return {
+        "output": (part.float() - output[:, :, own].float()).abs().max().item(),
+        "lse": (part_lse - lse[:, :, own]).abs().max().item(),
+        "repeats": float(torch.equal(part, again) and torch.equal(part_lse, again_lse)),
+    }
+
+
+def to_itself(sent: Tensor, coming: Tensor, *_: object) -> list[dist.Work]:
+    """NCCL's own transfer, without a second GPU."""
+    steps = ((dist.isend, sent), (dist.irecv, coming))
+    return dist.batch_isend_irecv([dist.P2POp(way, part, group_peer=0) for way, part in steps])
 
 
 def truth(name: str) -> tuple[Tensor, Tensor]:

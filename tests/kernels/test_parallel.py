@@ -186,3 +186,18 @@ def test_a_lost_rank_ends_in_a_sentence(tmp_path, way):
     sentence = run_ranks(2, ranks_work.lost, tmp_path, way, tmp_path, meet_limit_s=3)[0]
     assert "LostRank: another rank ended or did not" in sentence
     assert int(sentence.split()[0]) <= 20, "that took longer than the group's limit"
+
+
+# --- on GPUs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("tokens", [129, 5001])
+def test_nccl_passes_keys_between_gpus(tmp_path, world, tokens):
+    if torch.cuda.device_count() < world:
+        pytest.skip("one GPU here; two are needed to pass keys between them")
+    for found in run_ranks(world, ranks_work.on_gpus, tmp_path, tokens, backend="nccl"):
+        assert found["output"] <= 4e-3
+        assert found["lse"] <= 1e-5
+        assert found["repeats"] == 1
