@@ -16,10 +16,13 @@ MAX_HEAD_DIM = 256
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
+    """In fa3's own pieces; with tiles of one's own (`with_tiles`) one program for each tile of queries."""
     # Imported late: `@triton.jit` needs Triton, and chooses its mode for the whole process.
     from kernels.fa3.twin import launch_forward
+    from kernels.fa3.twin_launch import launch_twin
+    from kernels.tile_sizes import CHOSEN
 
-    return launch_forward(q, k, v, scale, causal)
+    return (launch_forward if CHOSEN.get() else launch_twin)(q, k, v, scale, causal)
 
 
 def supports(problem: Problem, device: torch.device) -> str | None:

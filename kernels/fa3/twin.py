@@ -235,7 +235,7 @@ def launch_forward(
     """
     problem = Problem.of(q, k, causal)
     q, scale_log2e, negate = fold_scale(q, scale)
-    tiles = CHOSEN.get() or Tiles(192, 128, 8, 1)
+    tiles = CHOSEN.get() or Tiles(64, 64, 4, 1)
     output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
     programs = triton.cdiv(problem.queries, tiles.block_q) * problem.batch * problem.heads

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from kernels.implementation import Saved
+from kernels.fa3.stand_in import STAND_IN
+from kernels.implementation import Implementation, Saved
 from kernels.problem import Problem
 from kernels.registry import load
 from kernels.tile_sizes import as_if_on
@@ -24,6 +25,9 @@ MOST_COUNTED = 120.0
 """Seconds that one count may take, by forecast."""
 
 WORKER = "kernels.traffic.count_worker"
+
+ACROSS_HEADS = ("fa3",)
+"""What cuts up the work of all heads together."""
 
 
 def counted(
@@ -39,7 +43,8 @@ def counted(
     """Run the real kernels of ours on one head and count what they ask memory for, launch by launch.
 
     What is run is one batch item and one head of keys with the queries that share it; the kernels treat all
-    others alike, so their bytes are this times batch and heads of keys. bfloat16, which the interpreter
+    others alike, so their bytes are this times batch and heads of keys. fa3 cuts up the work of all heads together,
+    so all of it is run, by its twin in plain Triton. bfloat16, which the interpreter
     computes wrongly, is counted in float16: no loop depends on a value, and the bytes are the same.
 
     Args:
@@ -57,21 +62,17 @@ def counted(
     if problem.empty:
         return Traffic.of("counted", ())
     refuse(problem, implementation, direction, gpu, without_limit)
-    heads_of_keys = problem.kv_heads or problem.heads
-    one_head = dataclasses.replace(
-        problem,
-        batch=1,
-        heads=problem.group,
-        kv_heads=1,
-        dtype="float16" if problem.dtype == "bfloat16" else problem.dtype,
-    )
+    dtype = "float16" if problem.dtype == "bfloat16" else problem.dtype
+    asked, times = dataclasses.replace(problem, dtype=dtype), 1
+    if implementation not in ACROSS_HEADS:
+        asked = dataclasses.replace(asked, batch=1, heads=problem.group, kv_heads=1)
+        times = problem.batch * (problem.kv_heads or problem.heads)
     if in_worker is None:
         in_worker = not interprets()
     if in_worker:
-        launches = launches_in_worker(one_head, implementation, direction, gpu, timeout_s)
+        launches = launches_in_worker(asked, implementation, direction, gpu, timeout_s)
     else:
-        launches = launches_here(one_head, implementation, direction, gpu)
-    times = problem.batch * heads_of_keys
+        launches = launches_here(asked, implementation, direction, gpu)
     return Traffic.of(
         "counted",
         [KernelTraffic(x.kernel, x.bytes_read * times, x.bytes_written * times) for x in launches],
@@ -124,7 +125,7 @@ def launch(
     problem: Problem, implementation: str, direction: Direction, device: str = "meta"
 ) -> None:
     """Launch the kernels of each pass once, on tensors without values."""
-    chosen, scale = load(implementation), problem.head_dim**-0.5
+    chosen, scale = interpreted(implementation), problem.head_dim**-0.5
     kv_heads, dtype = problem.kv_heads or problem.heads, getattr(torch, problem.dtype)
     q = torch.zeros(problem.batch, problem.heads, problem.queries, problem.head_dim, device=device)
     q = q.to(dtype)
@@ -138,6 +139,11 @@ def launch(
             kept = chosen.empty_kept(q, k) if chosen.empty_kept else q.new_empty(0)
             saved = Saved(q, k, v, output, lse, kept, scale, problem.causal)
             chosen.backward(saved, torch.zeros_like(output), None)
+
+
+def interpreted(implementation: str) -> Implementation:
+    """What runs in Triton's interpreter: the implementation itself, or its twin in plain Triton."""
+    return STAND_IN if implementation == STAND_IN.name else load(implementation)
 
 
 def launches_in_worker(

@@ -6,13 +6,15 @@ import re
 
 import torch
 
+from kernels.hopper_reason import reason_against_problem
 from kernels.problem import Problem
 from kernels.registry import load
-from kernels.tile_sizes import Tiles, architecture
+from kernels.tile_sizes import CHOSEN, Tiles, architecture, with_tiles
 from kernels.traffic.ledger import DIRECTIONS, Direction, KernelTraffic, Traffic, TrafficError
-from kernels.traffic.loops import FLOAT32, LOOPS, Sizes
+from kernels.traffic.loops import LOOPS
+from kernels.traffic.sizes import FLOAT32, Sizes
 
-WITH_LOOPS = ("naive", "fa1", "fa2")
+WITH_LOOPS = ("naive", "fa1", "fa2", "fa3")
 """Our own kernels, whose loops are known."""
 
 MAX_HEAD_DIM = 256
@@ -30,16 +32,17 @@ def formula(
 
     Args:
         problem: of any size; what is empty launches nothing and moves nothing.
-        implementation: "naive", "fa1" or "fa2".
+        implementation: "naive", "fa1", "fa2" or "fa3".
         direction: "backward" takes no gradient of the log-sum-exp, as in training; "forward+backward" is
             both passes one after the other.
-        gpu: whose rows of the tile tables: "sm_90", "any", or None for this machine's.
+        gpu: whose rows of the tile tables: "sm_90", "any", or None for this machine's. fa3 has one GPU's only.
         tiles: instead of any row, as under `kernels.tile_sizes.with_tiles`.
 
     Raises:
         TrafficError: there is no formula for it, in one sentence.
     """
-    check(problem, implementation, direction, gpu)
+    with with_tiles(tiles):
+        check(problem, implementation, direction, gpu)
     if problem.empty:
         return Traffic.of("formula", ())
     sizes = Sizes.of(problem, gpu or this_gpu(), tiles)
@@ -47,9 +50,9 @@ def formula(
     return Traffic.of("formula", launches)
 
 
-def passes(direction: Direction) -> list[str]:
+def passes(direction: str) -> list[str]:
     """The passes of a direction, in their order."""
-    return [str(name) for name in direction.split("+")]
+    return direction.split("+")
 
 
 def this_gpu() -> str:
@@ -65,12 +68,27 @@ def check(problem: Problem, implementation: str, direction: str, gpu: str | None
         raise TrafficError(
             f"The loops of {implementation} are not ours to read; choose {known}, or measure it on a GPU."
         )
+    check_hopper(problem, implementation, direction)
     if problem.head_dim > MAX_HEAD_DIM:
         raise TrafficError(
             f"{implementation} takes heads of at most {MAX_HEAD_DIM} dimensions, not {problem.head_dim}."
         )
     if gpu is not None and not re.fullmatch(r"any|sm_\d+", gpu):
         raise TrafficError(f"A GPU's tiles go by 'any' or by a name like 'sm_90', not {gpu!r}.")
+
+
+def check_hopper(problem: Problem, implementation: str, direction: str) -> None:
+    """The same for a kernel of one GPU; with tiles of one's own it is its twin that runs, which takes more."""
+    if any((implementation, part) not in LOOPS for part in passes(direction)):
+        raise TrafficError(
+            f"The loops of {implementation}'s backward pass are not written down; take its forward pass, or "
+            "measure it on a GPU."
+        )
+    if implementation != "fa3" or CHOSEN.get() or problem.empty:
+        return
+    reason = reason_against_problem(problem, implementation, MAX_HEAD_DIM)
+    if reason is not None:
+        raise TrafficError(reason)
 
 
 def check_sizes(problem: Problem, direction: str) -> None:

@@ -61,6 +61,7 @@ KINDS: dict[tuple[str, str], KindOf] = {
     ("kernels.fa2.backward", "delta_kernel"): by_tile("queries", "BLOCK_Q"),
     ("kernels.fa2.backward_keys", "keys_kernel"): by_tile("keys", "BLOCK_K"),
     ("kernels.fa2.backward_queries", "queries_kernel"): by_tile("queries", "BLOCK_Q"),
+    ("kernels.fa3.twin", "forward_kernel"): by_tile("queries", "ROWS"),
     ("kernels.naive.products", "pairs_kernel"): by_tile_of_matrix,
     ("kernels.naive.products", "sums_kernel"): by_tile("rows", "BLOCK_ROWS"),
     ("kernels.naive.forward", "softmax_kernel"): by_tile("rows", "BLOCK_Q"),

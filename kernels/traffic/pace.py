@@ -13,9 +13,10 @@ from kernels.fa2 import tile_sizes as fa2_tiles
 from kernels.naive import tile_sizes as naive_tiles
 from kernels.problem import Problem
 from kernels.tile_sizes import Table
+from kernels.traffic import loops_fa3
 from kernels.traffic.formula import passes
 from kernels.traffic.ledger import Direction
-from kernels.traffic.loops import Sizes, tiles_in
+from kernels.traffic.sizes import Sizes, tiles_in
 
 SECONDS_A_MEETING = {
     ("naive", "forward"): 0.004,
@@ -24,6 +25,7 @@ SECONDS_A_MEETING = {
     ("fa1", "backward"): 0.003,
     ("fa2", "forward"): 0.0006,
     ("fa2", "backward"): 0.0008,
+    ("fa3", "forward"): 0.0025,
 }
 """(implementation, pass) -> of one core of a server; half as much again as when it has nothing else to do."""
 
@@ -36,9 +38,9 @@ SECONDS_TO_START_A_WORKER = 5.0
 def forecast_seconds(
     problem: Problem, implementation: str, direction: Direction, gpu: str
 ) -> float:
-    """Of one head of keys, with the queries that share it; without what it takes to begin."""
+    """Of one head of keys, with the queries that share it, or of all for fa3; without what it takes to begin."""
     one = dataclasses.replace(problem, batch=1, heads=problem.group, kv_heads=1)
-    sizes = Sizes.of(one, gpu)
+    sizes = Sizes.of(problem if implementation == "fa3" else one, gpu)
     return sum(
         MEETINGS[implementation, part](sizes) * SECONDS_A_MEETING[implementation, part]
         for part in passes(direction)
@@ -67,12 +69,20 @@ def of_sums(sizes: Sizes) -> int:
     return 20 + 3 * tiles_in(longest, sizes.tiles(naive_tiles.SUMS).block_k)
 
 
+def of_pieces(sizes: Sizes) -> int:
+    """All heads are run; whole tiles are alike but for those at an end or on a diagonal, parts of tiles are not."""
+    pieces = loops_fa3.Pieces.of(sizes)
+    alike = pieces.tiles * pieces.key_tiles // 2 if sizes.causal else 3 * pieces.key_tiles
+    return alike + pieces.split * pieces.key_tiles + pieces.all_tiles // 4
+
+
 MEETINGS = {
     ("naive", "forward"): of_sums,
     ("naive", "backward"): lambda sizes: 3 * of_sums(sizes),
     ("fa1", "forward"): lambda sizes: min(2, sizes.heads) * of_tiles(sizes, fa1_tiles.FORWARD),
     ("fa1", "backward"): lambda sizes: sizes.heads * of_tiles(sizes, fa1_tiles.BACKWARD),
     ("fa2", "forward"): lambda sizes: of_few_rows(sizes, fa2_tiles.FORWARD),
+    ("fa3", "forward"): of_pieces,
     ("fa2", "backward"): lambda sizes: (
         sizes.heads * of_few_rows(sizes, fa2_tiles.BACKWARD_KEYS)
         + of_few_rows(sizes, fa2_tiles.BACKWARD_QUERIES)

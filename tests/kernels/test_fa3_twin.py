@@ -94,6 +94,66 @@ def test_nothing_leaks_from_behind_the_end():
         assert found.equal(expected)
 
 
+# --- in fa3's own pieces --------------------------------------------------------------------------------------
+
+PIECES = (
+    # (problem, multiprocessors): each of the three orders; split along the keys where few tiles are left
+    (
+        Problem(1, 2, 300, 300, 16),
+        5,
+    ),  # 4 tiles on 5: too many are left, so blocks of queries in shares
+    (Problem(1, 2, 300, 700, 16), 9),  # 4 tiles on 9: split
+    (Problem(1, 1, 700, 700, 16), 3),  # a whole wave, and one tile that is split
+    (Problem(2, 4, 100, 400, 64, kv_heads=2), 16),
+    (Problem(1, 2, 140, 300, 128), 7),  # two blocks a tile, rescaled seldom
+    (Problem(1, 2, 300, 300, 16, causal=True), 3),
+    (Problem(1, 2, 70, 30, 64, causal=True), 3),
+)
+
+
+@pytest.mark.usefixtures("poisoned_empty")
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+@pytest.mark.parametrize(("problem", "programs"), PIECES, ids=str)
+def test_every_order_of_pieces_gives_the_same_output(problem, programs):
+    """The schedule is the Gluon kernel's, and so is the merge: they are tried here without a GPU.
+
+    What nobody has written holds NaN, and the merge reads some of it, in rows behind the last query.
+    """
+    from kernels.fa3.twin_launch import launch_pieces
+
+    q, k, v = make_tensors(problem, "cpu", torch.float32)
+    scale = problem.head_dim**-0.5
+    output, lse = launch_pieces(q, k, v, scale, problem.causal, programs)
+    true_output, true_lse = reference.attention(q, k, v, scale, problem.causal)
+    torch.testing.assert_close(output.double(), true_output, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(lse.double(), true_lse, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("poisoned_empty")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("queries", [1, 100, 700])
+def test_few_keys_of_many_heads_stream_past(queries, causal):
+    from kernels.fa3.twin_launch import launch_stream
+
+    problem = Problem(2, 3, queries, 70, 32, causal=causal)
+    q, k, v = make_tensors(problem, "cpu", torch.float16)
+    output, lse = launch_stream(q, k, v, 0.2, causal, 4)
+    true_output, true_lse = reference.attention(q, k, v, 0.2, causal)
+    torch.testing.assert_close(output.double(), true_output, rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(lse.double(), true_lse, rtol=1e-5, atol=1e-5)
+
+
+def test_tiles_of_ones_own_are_cut_no_further(monkeypatch):
+    """With them a walk is one of the programs that run."""
+    problem = Problem(1, 1, 100, 100, 16)
+    q, k, v = make_tensors(problem, "cpu", torch.float32)
+    ours = STAND_IN.forward(q, k, v, 0.25, False)
+    monkeypatch.setattr("kernels.fa3.twin_launch.launch_twin", None)
+    with with_tiles(FEW_KEYS):
+        plain = STAND_IN.forward(q, k, v, 0.25, False)
+    torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+
+
 # --- the rescaling that may be skipped --------------------------------------------------------------------
 
 
