@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels.memory import available_bytes, in_words
+from vit.block import Mlp
 from vit.config import ViTConfig
 from vit.grid import PatchGrid
-from vit.model import Mlp
 
 __all__ = ["SIDES", "Forecast", "available_bytes", "forecast", "in_words"]
 

@@ -8,12 +8,12 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from kernels import Problem, attention, choose
+from kernels import Problem, choose
+from vit.block import Block, Norm
 from vit.config import ViTConfig
 from vit.embedding import PatchEmbedding
-from vit.graph import Graphs, reason_against, split_heads
+from vit.graph import Graphs, reason_against
 from vit.grid import PatchGrid
 from vit.image import Photo
 from vit.memory import give_back_freed
@@ -23,81 +23,6 @@ Progress = Callable[[int, int], None]
 
 TIDY_BYTES = 64 * 2**20
 """How much a run on the CPU keeps before it gives the memory freed in between back to the system."""
-
-
-class Attention(nn.Module):
-    """Multi-head self-attention that hands back what any row of its matrix can be rebuilt from."""
-
-    def __init__(self, config: ViTConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.qkv = nn.Linear(config.dim, 3 * config.dim)
-        self.output = nn.Linear(config.dim, config.dim)
-
-    def forward(
-        self, tokens: Tensor, implementation: str, into: Tensor | None = None
-    ) -> tuple[Tensor, LayerTrace]:
-        """tokens [batch, tokens, dim] -> the same shape, and the layer's trace.
-
-        `into` [batch, tokens, 3 * dim] is where q, k and v are written; None takes new memory.
-        """
-        if into is None:
-            qkv = self.qkv(tokens)
-        else:
-            flat = tokens.flatten(0, 1)
-            qkv, weight = into, self.qkv.weight.t()
-            torch.addmm(self.qkv.bias, flat, weight, out=into.view(len(flat), -1))
-        q, k, v = split_heads(qkv, self.heads)  # views, each [batch, heads, tokens, head_dim]
-        mixed, log_sum_exp = attention(q, k, v, implementation=implementation)
-        return self.output(mixed.transpose(1, 2).flatten(2)), LayerTrace(q, k, v, log_sum_exp)
-
-
-class Mlp(nn.Module):
-    """Two linear layers with a GELU between them, a slice of tokens at a time.
-
-    Tokens do not meet here, so the widened tokens of a large picture never need to exist all at once.
-    """
-
-    SLICE = 4096
-
-    def __init__(self, config: ViTConfig) -> None:
-        super().__init__()
-        self.widen = nn.Linear(config.dim, config.mlp_dim)
-        self.narrow = nn.Linear(config.mlp_dim, config.dim)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """tokens [batch, tokens, dim] -> the same shape."""
-        if tokens.shape[1] <= self.SLICE:
-            return self.narrow(F.gelu(self.widen(tokens)))
-        result = torch.empty_like(tokens)
-        for start in range(0, tokens.shape[1], self.SLICE):
-            part = slice(start, start + self.SLICE)
-            result[:, part] = self.narrow(F.gelu(self.widen(tokens[:, part])))
-        return result
-
-
-class Block(nn.Module):
-    """Pre-norm transformer block with LayerScale (Touvron et al. 2021)."""
-
-    def __init__(self, config: ViTConfig) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.attention = Attention(config)
-        self.scale1 = nn.Parameter(torch.ones(config.dim))
-        self.norm2 = nn.LayerNorm(config.dim, eps=config.norm_eps)
-        self.mlp = Mlp(config)
-        self.scale2 = nn.Parameter(torch.ones(config.dim))
-
-    def attend(
-        self, tokens: Tensor, implementation: str, into: Tensor | None = None
-    ) -> tuple[Tensor, LayerTrace]:
-        """The first half: tokens exchange what they hold; also the layer's trace."""
-        mixed, trace = self.attention(self.norm1(tokens), implementation, into)
-        return torch.addcmul(tokens, self.scale1, mixed), trace
-
-    def think(self, tokens: Tensor) -> Tensor:
-        """The second half: each token for itself."""
-        return torch.addcmul(tokens, self.scale2, self.mlp(self.norm2(tokens)))
 
 
 class VisionTransformer(nn.Module):
@@ -111,7 +36,7 @@ class VisionTransformer(nn.Module):
         self.config, self.name = config, name
         self.embedding = PatchEmbedding(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
+        self.norm = Norm(config.dim, eps=config.norm_eps)
         self.graphs = Graphs()  # Graphs(0) keeps none: every run is launched kernel by kernel
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> VisionTransformer:

@@ -10,8 +10,8 @@ import torch
 from kernels import Problem
 from kernels.bench.contestants import make_inputs
 from tests.conftest import interpreter
+from vit.block import Attention
 from vit.config import ViTConfig
-from vit.model import Attention
 
 if interpreter() is not None:
     pytest.skip(f"interpreter tests: {interpreter()}", allow_module_level=True)

@@ -151,6 +151,14 @@ def test_replayed_equals_launched(captures, registers: int) -> None:
     assert len(captures) == 2
 
 
+def test_patches_as_one_product() -> None:
+    """What a GPU computes in place of the convolution, also where the input is no whole number of patches."""
+    embedding, pixels = tiny().embedding, torch.randn(2, 3, 14 * 3 + 5, 14 * 4 + 13)
+    weight, bias = embedding.projection.weight.flatten(1), embedding.projection.bias
+    product = torch.nn.functional.linear(embedding.cut(pixels, 3, 4), weight, bias)
+    torch.testing.assert_close(product, embedding.project(pixels, 3, 4), atol=2e-5, rtol=1e-5)
+
+
 def test_the_layers_may_share_one_piece_of_memory() -> None:
     model, pixels = tiny(), torch.randn(1, 3, 28, 70)
     into = model.empty_qkv(pixels).fill_(torch.nan)
