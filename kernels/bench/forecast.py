@@ -16,6 +16,9 @@ from kernels.memory import in_words
 from kernels.naive.tile_sizes import stored_columns
 from kernels.problem import Problem
 from kernels.registry import AUTO
+from kernels.tile_sizes import padded
+from kernels.traffic import loops_fa3
+from kernels.traffic.sizes import Sizes as TiledSizes
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,17 @@ def fa2_backward(s: Sizes) -> int:
     return s.gradients + s.vector
 
 
+def fa3_forward(s: Sizes) -> int:
+    """The result, and the parts of tiles that are split along the keys."""
+    return s.result + loops_fa3.workspace_bytes(TiledSizes.of(s.problem, "sm_90"))
+
+
+def fa3_backward(s: Sizes) -> int:
+    """The gradients, dQ in wide numbers too, its tiles filled up, and two numbers for each query."""
+    wide = s.rows * padded(s.problem.head_dim) * 4
+    return s.gradients + wide + 2 * s.vector
+
+
 def cpu_flash_forward(s: Sizes) -> int:
     """Shared heads are copied; each thread has its tile."""
     return s.result + 2 * s.copied_keys + torch.get_num_threads() * s.cpu_tile
@@ -166,6 +180,7 @@ PEAKS: dict[str, tuple[Peak, Peak]] = {
     "naive": (naive_forward, naive_backward),
     "fa1": (fa1_forward, fa1_backward),
     "fa2": (fa2_forward, fa2_backward),
+    "fa3": (fa3_forward, fa3_backward),
     "torch-cpu-flash": (cpu_flash_forward, cpu_flash_backward),
 }
 """Name -> forward, backward. The others, all peers, store nothing but their result and wide gradients."""

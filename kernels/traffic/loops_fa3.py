@@ -101,6 +101,15 @@ class Pieces:
             yield self.all_tiles - self.split + tile, first * self.block_k, keys
 
 
+def workspace_bytes(sizes: Sizes) -> int:
+    """What the forward pass needs besides its result: room for the parts of split tiles, two for each program."""
+    problem = Problem(1, sizes.heads, sizes.queries, sizes.keys, sizes.width, "float16")
+    pieces = Pieces.of(sizes)
+    if not pieces.split or short.takes(problem):
+        return 0
+    return 2 * PROGRAMS * pieces.rows * (pieces.width + 1) * FLOAT32
+
+
 def forward(sizes: Sizes) -> list[KernelTraffic]:
     """Q once, K and V once for each piece; what was split goes through memory in float32."""
     if sizes.chosen:  # a walk, or a count with tiles of one's own: nothing is cut up further

@@ -48,6 +48,16 @@ def test_fa2_stores_nothing_of_the_size_of_a_matrix():
     assert needed_bytes(half, "fa2", "backward") == 4 * one + one + vector + 3 * one + vector
 
 
+def test_fa3_keeps_the_parts_of_what_it_splits():
+    """2 for each of 132 programs: 192 rows of a float32 output and a log-sum-exp; nothing where nothing is split."""
+    parts = 2 * 132 * 192 * (64 + 1) * 4
+    split, whole = Problem(1, 6, 5477, 5477, 64), Problem(1, 11, 12 * 192, 1000, 64)
+    few, causal = Problem(1, 6, 197, 197, 64), Problem(1, 6, 5477, 5477, 64, causal=True)
+    for problem, more in ((split, parts), (whole, 0), (few, 0), (causal, 0)):
+        assert peak_bytes(problem, "fa3") - peak_bytes(problem, "fa2") == more
+    assert peak_bytes(split, "fa3", "backward") > peak_bytes(split, "fa2", "backward")
+
+
 def test_fa1_adds_wide_scratch_in_half_precision_alone():
     half, full = (Problem(1, 2, 64, 64, 32, kind) for kind in ("float16", "float32"))
     vector = 2 * 64 * 4
