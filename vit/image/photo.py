@@ -11,7 +11,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -19,6 +18,7 @@ from torch import Tensor
 from vit.grid import Box, PatchGrid
 from vit.image.decode import decode
 from vit.image.limits import MAX_FILE_BYTES, ImageError, check_file, check_size
+from vit.image.resize import resized
 
 Crop = Box | Literal["square"] | None
 
@@ -73,18 +73,16 @@ class Photo:
     ) -> Tensor:
         """The grid's box as the model's input, float32 [1, 3, rows * patch, columns * patch].
 
-        Bicubic with antialiasing, straight from the full picture in one step; then, on the device,
+        Bicubic with antialiasing, straight from the full picture (`vit.image.resize`); then, on the device,
         0..255 becomes 0..1, minus `mean`, divided by `std`, each per colour channel. With `rows` only
         those rows of patches, cut from the same resized picture.
         """
         height, width = grid.input_size
-        resized = self.picture.resize(
-            (width, height), Image.Resampling.BICUBIC, box=grid.box, reducing_gap=None
-        )
         rows = range(grid.rows) if rows is None else rows
-        part = np.array(resized)[rows.start * grid.patch : rows.stop * grid.patch]
+        part = slice(rows.start * grid.patch, rows.stop * grid.patch)
         # Bytes travel to the device, a quarter of what the floats would be.
-        pixels = torch.from_numpy(part).to(device).permute(2, 0, 1)[None].float()
+        pixels = resized(self.picture, height, width, grid.box, device)[part].to(device)
+        pixels = pixels.permute(2, 0, 1)[None].float()
         shift, spread = channels(tuple(mean), device), channels(tuple(std), device)
         return pixels.div_(255).sub_(shift).div_(spread).contiguous()
 
