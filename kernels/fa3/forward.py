@@ -30,6 +30,8 @@ class Shape:
     TURNS: bool
     EARLY: bool
     LAZY: bool
+    PIN: bool = False
+    LATE: bool = False
 
 
 @cache
@@ -81,8 +83,11 @@ def launch_forward(q, k, v, scale, causal, settings=None, order=None, split=True
             log_sum_exp,
             part,
             part_lse,
-            plan,
-            (problem.heads, problem.group, problem.queries, problem.keys),
+            *plan,
+            problem.heads,
+            problem.group,
+            problem.queries,
+            problem.keys,
             scale_log2e,
             shape,
             num_warps=4,

@@ -27,13 +27,12 @@ from kernels.hopper import (
 )
 
 STAGES = gl.constexpr(2)
-"""Key tiles, and value tiles, that are in shared memory at once."""
+"""Tiles of a kind that are in shared memory at once."""
 
 # Named barriers. Consumers give each other turns at the first three; the producer waits at the others.
 TURN = FIRST_BARRIER
 KEYS_FREE = gl.constexpr(FIRST_BARRIER.value + 3)
 VALUES_FREE = gl.constexpr(FIRST_BARRIER.value + 5)
-QUERIES_FREE = gl.constexpr(FIRST_BARRIER.value + 7)
 
 RISE = gl.constexpr(8.0)
 """Powers of two that the maximum may rise before the sums are rescaled."""
@@ -42,8 +41,8 @@ RISE = gl.constexpr(8.0)
 @gluon.jit
 def producer(descriptors, tiles, plan, sizes, C: gl.constexpr):
     """Bring the queries of each piece, then its key and value tiles from the last to the first."""
-    q_desc, k_desc, v_desc, o_desc = descriptors
-    q_tiles, k_tiles, v_tiles, o_tiles, q_full, k_full, v_full = tiles
+    q_desc, k_desc, v_desc = descriptors[0], descriptors[1], descriptors[2]
+    q_tiles, k_tiles, v_tiles, q_full, q_free, k_full, v_full = tiles
     heads, group, queries, keys = sizes
     CONSUMERS: gl.constexpr = C.CONSUMERS
     THREADS: gl.constexpr = 128 * CONSUMERS + 32
@@ -51,20 +50,21 @@ def producer(descriptors, tiles, plan, sizes, C: gl.constexpr):
     turns, at = turns_of(program, plan, keys, CONSUMERS, C.BLOCK_K, C.ORDER)
     index = 0  # of the tile, counted over all pieces
     for turn in range(turns):
-        piece, at = piece_at(
-            turn, at, program, plan, queries, keys, C.CONSUMERS, C.BLOCK_K, C.ORDER
-        )
-        batch_head, block, active, first, end, slot = piece
+        piece, at = piece_at(turn, at, program, plan, queries, keys, CONSUMERS, C.BLOCK_K, C.ORDER)
+        batch_head, block, first, end = piece[0], piece[1], piece[3], piece[4]
         batch, head = batch_head // heads, batch_head % heads
-        if turn > 0:
-            wait_at(QUERIES_FREE, THREADS)
-        mbarrier.expect(q_full, CONSUMERS * ROWS * C.BLOCK_D * 2)
+        kv_head = head // group
+        place = turn % STAGES
+        mbarrier.wait(q_free.index(place), parity(turn, STAGES) ^ 1, pred=turn >= STAGES)
+        bar = q_full.index(place)
+        mbarrier.expect(bar, CONSUMERS * ROWS * C.BLOCK_D * 2)
         for member in gl.static_range(CONSUMERS):
             tma.async_copy_global_to_shared(
-                q_desc, [batch, head, (block + member) * ROWS, 0], q_full,
-                q_tiles.index(member),
-            )  # fmt: skip
-        kv_head = head // group
+                q_desc,
+                [batch, head, (block + member) * ROWS, 0],
+                bar,
+                q_tiles.index(place * CONSUMERS + member),
+            )
         for step in range(0, end - first + 1):
             # Keys run one tile ahead of values, in the order in which the consumers free their places.
             if step < end - first:
@@ -79,7 +79,7 @@ def producer(descriptors, tiles, plan, sizes, C: gl.constexpr):
                 )
                 index += 1
             if step > 0:
-                last = index - 1 - (step < end - first).to(gl.int32)
+                last = index - 1 - gl.where(step < end - first, 1, 0)
                 stage = last % STAGES
                 if last >= STAGES:
                     wait_at(VALUES_FREE + stage, THREADS)
@@ -93,11 +93,12 @@ def producer(descriptors, tiles, plan, sizes, C: gl.constexpr):
 
 @gluon.jit
 def pass_by(k_full, v_full, index, count, THREADS: gl.constexpr):
-    """Let `count` tiles pass: a consumer without rows only keeps the rings turning."""
+    """Let `count` tiles pass, of which the first was scored: who has no rows only keeps the rings turning."""
     for tile in range(index, index + count):
         stage = tile % STAGES
-        mbarrier.wait(k_full.index(stage), parity(tile, STAGES))
-        arrive_at(KEYS_FREE + stage, THREADS)
+        if tile > index:
+            mbarrier.wait(k_full.index(stage), parity(tile, STAGES))
+            arrive_at(KEYS_FREE + stage, THREADS)
         mbarrier.wait(v_full.index(stage), parity(tile, STAGES))
         arrive_at(VALUES_FREE + stage, THREADS)
 
@@ -107,6 +108,15 @@ def lane_sums(weights):
     """The sum of a row, left in its four threads' parts: they are added once, at the end. -> [ROWS, 4]"""
     parts = gl.reshape(weights, [weights.shape[0], weights.shape[1] // 8, 4, 2])
     return gl.sum(gl.sum(parts, 3), 1)
+
+
+@gluon.jit
+def row_max(scores):
+    """The largest of each row. A thread's 32 numbers of a row in steps that do not wait for each other."""
+    S: gl.constexpr = scores.type.layout
+    parts = gl.reshape(scores, [scores.shape[0], scores.shape[1] // 32, 4, 4, 2])
+    most = gl.max(gl.max(gl.max(gl.max(parts, 4), 2), 1), 1)
+    return gl.convert_layout(most, gl.SliceLayout(1, S), assert_trivial=True)
 
 
 @gluon.jit
@@ -145,7 +155,7 @@ def soften(scores, running_max, scale_log2e, MASKED: gl.constexpr, LAZY: gl.cons
 
     LAZY: a maximum that rises little stays as it is, which changes no result: it is divided out at the end.
     """
-    new_max = gl.maximum(running_max, gl.max(scores, 1) * scale_log2e)
+    new_max = gl.maximum(running_max, row_max(scores) * scale_log2e)
     if LAZY:
         new_max = gl.where(new_max - running_max > RISE, new_max, running_max)
     shift = new_max
@@ -185,6 +195,41 @@ def rescaled(sums, factor, LAZY: gl.constexpr):
 
 
 @gluon.jit
+def pack(weights, dtype: gl.constexpr, C: gl.constexpr):
+    """Weights as wgmma takes them from registers: 16 bits each, in the same threads."""
+    P: gl.constexpr = gl.DotOperandLayout(0, score_layout(C.BLOCK_D), 2)
+    return gl.convert_layout(weights.to(dtype), P, assert_trivial=True)
+
+
+@gluon.jit
+def start_scores(q, k, index, C: gl.constexpr):
+    """Begin Q K^T for tile `index`."""
+    S: gl.constexpr = score_layout(C.BLOCK_K)
+    tile = k.index(index % STAGES).reshape([C.BLOCK_K, C.BLOCK_D]).permute([1, 0])
+    empty = gl.full([ROWS, C.BLOCK_K], 0.0, gl.float32, S)
+    return warpgroup_mma(q, tile, empty, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def start_sums(packed, v, index, sums, C: gl.constexpr):
+    """Begin sums + P V for tile `index`."""
+    tile = v.index(index % STAGES).reshape([C.BLOCK_K, C.BLOCK_D])
+    return warpgroup_mma(packed, tile, sums, is_async=True)
+
+
+@gluon.jit
+def arrive_after(sums, barrier, THREADS: gl.constexpr):
+    """`arrive_at` once these sums are known, which are never below 0."""
+    gl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.lt.f32 p, $2, 0f00000000; setp.lt.or.f32 p, $3, 0f00000000, p; "
+        "@!p bar.arrive $4, $6; mov.u32 $0, 0; mov.u32 $1, 0; }",
+        "=r,=r,f,f,r,r,n,n",
+        [sums, barrier, THREADS],
+        dtype=gl.int32, is_pure=False, pack=2,
+    )  # fmt: skip
+
+
+@gluon.jit
 def step(
     state, q, k, v, k_full, v_full, index, scale_log2e, turn_taken, handed_over, member, following,
     C: gl.constexpr,
@@ -192,8 +237,6 @@ def step(
     """Score tile `index`, and while its weights are worked out add what tile `index` - 1 weighs."""
     sums, running_max, row_sum, packed = state
     THREADS: gl.constexpr = 128 * C.CONSUMERS + 32
-    S: gl.constexpr = score_layout(C.BLOCK_K)
-    O: gl.constexpr = score_layout(C.BLOCK_D)
     stage = index % STAGES
     last = (index - 1) % STAGES
     mbarrier.wait(k_full.index(stage), parity(index, STAGES))
@@ -203,70 +246,59 @@ def step(
     if C.TURNS:
         wait_at_if(turn_taken, TURN + member, 256)
     # step: Score the next tile early
-    keys = k.index(stage).reshape([C.BLOCK_K, C.BLOCK_D]).permute([1, 0])
-    values = v.index(last).reshape([C.BLOCK_K, C.BLOCK_D])
-    empty = gl.full([ROWS, C.BLOCK_K], 0.0, gl.float32, S)
-    scores = warpgroup_mma(q, keys, empty, use_acc=False, is_async=True)
-    sums = warpgroup_mma(packed, values, sums, is_async=True)
+    scores = start_scores(q, k, index, C)
+    sums = start_sums(packed, v, index - 1, sums, C)
     if C.TURNS:
         arrive_at_if(handed_over, TURN + following, 256)
     scores = warpgroup_mma_wait(1, deps=[scores])
-    arrive_at(KEYS_FREE + stage, THREADS)
+    if not C.LATE:
+        arrive_at(KEYS_FREE + stage, THREADS)
     # step: Softmax while the matrix units work
     weights, running_max, factor = soften(scores, running_max, scale_log2e, False, C.LAZY)
     row_sum = row_sum * like_rows_of(factor, row_sum) + lane_sums(weights)
+    if C.PIN:
+        packed = pinned_pack(weights, k, C)
+    if C.LATE:
+        arrive_after(row_sum, KEYS_FREE + stage, THREADS)
     if C.EARLY:
         # Waiting here for the next values keeps the compiler from waiting for the product any earlier.
         mbarrier.wait(v_full.index(stage), parity(index, STAGES))
     sums = warpgroup_mma_wait(0, deps=[sums])
     arrive_at(VALUES_FREE + last, THREADS)
     sums = rescaled(sums, like_rows_of(factor, sums), C.LAZY)
-    packed = gl.convert_layout(weights.to(k.dtype), gl.DotOperandLayout(0, O, 2))
+    if not C.PIN:
+        packed = pack(weights, k.dtype, C)
     return sums, running_max, row_sum, packed
 
 
-@gluon.jit
-def look_at(q, k, k_full, index, first_hidden, running_max, scale_log2e, C: gl.constexpr):
-    """Score tile `index`, which may be hidden in part. -> weights, maximum, and the factor for the sums"""
-    THREADS: gl.constexpr = 128 * C.CONSUMERS + 32
-    S: gl.constexpr = score_layout(C.BLOCK_K)
-    stage = index % STAGES
-    mbarrier.wait(k_full.index(stage), parity(index, STAGES))
-    tile = k.index(stage).reshape([C.BLOCK_K, C.BLOCK_D]).permute([1, 0])
-    empty = gl.full([ROWS, C.BLOCK_K], 0.0, gl.float32, S)
-    scores = warpgroup_mma(q, tile, empty, use_acc=False, is_async=True)
-    scores = warpgroup_mma_wait(0, deps=[scores])
-    arrive_at(KEYS_FREE + stage, THREADS)
-    return soften(hide(scores, first_hidden), running_max, scale_log2e, True, False)
+@gluon.constexpr_function
+def pack_text(dtype):
+    return f"cvt.rn.{'bf16x2' if dtype == gl.bfloat16 else 'f16x2'}.f32 $0, $2, $1;"
 
 
 @gluon.jit
-def add_values(sums, packed, v, v_full, index, C: gl.constexpr):
-    """sums + P V of tile `index`."""
-    THREADS: gl.constexpr = 128 * C.CONSUMERS + 32
-    stage = index % STAGES
-    mbarrier.wait(v_full.index(stage), parity(index, STAGES))
-    tile = v.index(stage).reshape([C.BLOCK_K, C.BLOCK_D])
-    sums = warpgroup_mma(packed, tile, sums, is_async=True)
-    sums = warpgroup_mma_wait(0, deps=[sums])
-    arrive_at(VALUES_FREE + stage, THREADS)
-    return sums
+def pinned_pack(weights, tiles, C: gl.constexpr):
+    """`pack`, which the compiler may not move behind what follows."""
+    P: gl.constexpr = gl.DotOperandLayout(0, score_layout(C.BLOCK_D), 2)
+    packed = gl.inline_asm_elementwise(
+        pack_text(tiles.dtype), "=r,f,f", [weights], dtype=tiles.dtype, is_pure=False, pack=2
+    )
+    return gl.convert_layout(packed, P, assert_trivial=True)
 
 
 @gluon.jit
 def attend(
-    q, k, v, k_full, v_full, index, first, end, row, seen, active, member, queries, keys, scale_log2e,
-    C: gl.constexpr,
+    scores, q, k, v, k_full, v_full, q_free, turn, index, first, end, row, seen, active, member, queries,
+    keys, scale_log2e, C: gl.constexpr,
 ):  # fmt: skip
-    """What 64 queries from `row` on get from key tiles first ... end - 1. -> sums, maximum, sum of a row
+    """What 64 queries from `row` on get from key tiles first ... end - 1, of which `scores` are the last's.
 
+    -> all but the last step: sums, maximum, sum of a row, and what the first tile weighs
     `seen`: how many keys the first row of this piece sees, and so all of its rows.
     """
     THREADS: gl.constexpr = 128 * C.CONSUMERS + 32
     S: gl.constexpr = score_layout(C.BLOCK_K)
-    O: gl.constexpr = score_layout(C.BLOCK_D)
-    P: gl.constexpr = gl.DotOperandLayout(0, O, 2)
-    sums = gl.full([ROWS, C.BLOCK_D], 0.0, gl.float32, O)
+    sums = gl.full([ROWS, C.BLOCK_D], 0.0, gl.float32, score_layout(C.BLOCK_D))
     running_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S))
     first_hidden = gl.full([ROWS], keys, gl.int32, gl.SliceLayout(1, S))
     place = end - 1
@@ -276,26 +308,36 @@ def attend(
         place = gl.minimum(place, gl.maximum(first, seen // C.BLOCK_K))
         row_sum = lane_sums(gl.full([ROWS, C.BLOCK_K], 0.0, gl.float32, S))
         for past in range(end - 1, place, -1):
-            weights, running_max, factor = look_at(
-                q, k, k_full, index, first_hidden - past * C.BLOCK_K, running_max, scale_log2e, C
+            weights, running_max, factor = soften(
+                hide(scores, first_hidden - past * C.BLOCK_K), running_max, scale_log2e, True, False
             )
             row_sum = row_sum * like_rows_of(factor, row_sum) + lane_sums(weights)
-            packed = gl.convert_layout(weights.to(k.dtype), P)
+            packed = pack(weights, k.dtype, C)
             sums = sums * like_rows_of(factor, sums)
-            sums = add_values(sums, packed, v, v_full, index, C)
+            mbarrier.wait(v_full.index(index % STAGES), parity(index, STAGES))
+            mbarrier.wait(k_full.index((index + 1) % STAGES), parity(index + 1, STAGES))
+            scores = start_scores(q, k, index + 1, C)
+            sums = start_sums(packed, v, index, sums, C)
+            scores = warpgroup_mma_wait(1, deps=[scores])
+            arrive_at(KEYS_FREE + (index + 1) % STAGES, THREADS)
+            sums = warpgroup_mma_wait(0, deps=[sums])
+            arrive_at(VALUES_FREE + index % STAGES, THREADS)
             index += 1
-    weights, running_max, factor = look_at(
-        q, k, k_full, index, first_hidden - place * C.BLOCK_K, running_max, scale_log2e, C
+    weights, running_max, factor = soften(
+        hide(scores, first_hidden - place * C.BLOCK_K), running_max, scale_log2e, True, False
     )
-    packed = gl.convert_layout(weights.to(k.dtype), P)
+    packed = pack(weights, k.dtype, C)
     if C.ORDER == CAUSAL:
         sums = sums * like_rows_of(factor, sums)
         row_sum = row_sum * like_rows_of(factor, row_sum) + lane_sums(weights)
     else:
         row_sum = lane_sums(weights)
-    state = sums, running_max, row_sum, packed
     if C.EARLY:
         mbarrier.wait(v_full.index(index % STAGES), parity(index, STAGES))
+    state = sums, running_max, row_sum, packed
+    # The output of the piece before has left the place of its queries.
+    tma.store_wait(0)
+    mbarrier.arrive(q_free.index((turn + 1) % STAGES), pred=turn > 0)
 
     together = active > 1
     following = gl.where(member + 1 < active, member + 1, 0)
@@ -306,58 +348,89 @@ def attend(
             state, q, k, v, k_full, v_full, index, scale_log2e,
             together, together & ((following > 0) | (past > first)), member, following, C,
         )  # fmt: skip
-    arrive_at(QUERIES_FREE, THREADS)
-    sums, running_max, row_sum, packed = state
-    return add_values(sums, packed, v, v_full, index, C), running_max, gl.sum(row_sum, 1)
+    return state
 
 
 @gluon.jit
 def consumer(descriptors, tiles, plan, sizes, results, scale_log2e, member, C: gl.constexpr):
     """Attend for one block of 64 queries of each piece, and write its output and log-sum-exp."""
-    o_desc = descriptors[3]
-    q_tiles, k_tiles, v_tiles, o_tiles, q_full, k_full, v_full = tiles
-    heads, group, queries, keys = sizes
+    q_tiles, k_tiles, v_tiles, q_full, q_free, k_full, v_full = tiles
+    heads, queries, keys = sizes[0], sizes[2], sizes[3]
     THREADS: gl.constexpr = 128 * C.CONSUMERS + 32
-    S: gl.constexpr = score_layout(C.BLOCK_K)
-    O: gl.constexpr = score_layout(C.BLOCK_D)
     program = gl.program_id(0)
     turns, at = turns_of(program, plan, keys, C.CONSUMERS, C.BLOCK_K, C.ORDER)
     index = 0
+    mbarrier.wait(q_full.index(0), 0, pred=turns > 0)
+    mbarrier.wait(k_full.index(0), 0, pred=turns > 0)
+    q = q_tiles.index(member).reshape([ROWS, C.BLOCK_D])
+    scores = warpgroup_mma_wait(0, deps=[start_scores(q, k_tiles, 0, C)])
+    arrive_at_if(turns > 0, KEYS_FREE, THREADS)
     for turn in range(turns):
         piece, at = piece_at(
             turn, at, program, plan, queries, keys, C.CONSUMERS, C.BLOCK_K, C.ORDER
         )
         batch_head, block, active, first, end, slot = piece
-        mbarrier.wait(q_full, turn & 1)
+        # The first tile of the next piece is scored along with the last product of this one.
+        last = index + end - first - 1
+        index = last + 1
+        more = turn + 1 < turns
+        next_q = q_tiles.index((turn + 1) % STAGES * C.CONSUMERS + member)
+        next_q = next_q.reshape([ROWS, C.BLOCK_D])
         if member < active:
             row = (block + member) * ROWS
-            q = q_tiles.index(member).reshape([ROWS, C.BLOCK_D])
-            sums, running_max, row_sum = attend(
-                q, k_tiles, v_tiles, k_full, v_full, index, first, end, row,
-                block * ROWS + 1 + keys - queries, active, member, queries, keys, scale_log2e, C,
+            buffer = q_tiles.index(turn % STAGES * C.CONSUMERS + member)
+            sums, running_max, row_sum, packed = attend(
+                scores, buffer.reshape([ROWS, C.BLOCK_D]), k_tiles, v_tiles, k_full, v_full,
+                q_free, turn, last + 1 + first - end, first, end, row, block * ROWS + 1 + keys - queries, active,
+                member, queries, keys, scale_log2e, C,
             )  # fmt: skip
-            # A row that saw nothing has sum 0: its output is 0 and its log-sum-exp -inf.
-            row_sum = gl.convert_layout(row_sum, gl.SliceLayout(1, S), assert_trivial=True)
-            saw_nothing = row_sum == 0.0
-            row_sum = gl.where(saw_nothing, 1.0, row_sum)
-            log2_sum = gl.where(saw_nothing, float("-inf"), running_max + gl.log2(row_sum))
-            sums = sums * like_rows_of(1.0 / row_sum, sums)
-            if slot >= 0:
-                save_part(sums, log2_sum, results, slot * C.CONSUMERS + member, S, O)
-            else:
-                tma.store_wait(0)
-                buffer = o_tiles.index(member)
-                buffer.reshape([ROWS, C.BLOCK_D]).store(sums.to(k_tiles.dtype))
-                fence_async_shared()
-                tma.async_copy_shared_to_global(
-                    o_desc, [batch_head // heads, batch_head % heads, row, 0], buffer
-                )
-                save_log_sum_exp(log2_sum, results[0], batch_head, row, queries, S)
+            mbarrier.wait(v_full.index(last % STAGES), parity(last, STAGES))
+            mbarrier.wait(q_full.index((turn + 1) % STAGES), parity(turn + 1, STAGES), pred=more)
+            mbarrier.wait(k_full.index(index % STAGES), parity(index, STAGES), pred=more)
+            scores = start_scores(next_q, k_tiles, index, C)
+            sums = start_sums(packed, v_tiles, last, sums, C)
+            scores = warpgroup_mma_wait(1, deps=[scores])
+            arrive_at_if(more, KEYS_FREE + index % STAGES, THREADS)
+            sums = warpgroup_mma_wait(0, deps=[sums])
+            arrive_at(VALUES_FREE + last % STAGES, THREADS)
+            finish(
+                sums, running_max, gl.sum(row_sum, 1), descriptors[3], buffer, results, batch_head,
+                heads, row, queries, slot, member, C,
+            )  # fmt: skip
         else:
-            arrive_at(QUERIES_FREE, THREADS)
-            pass_by(k_full, v_full, index, end - first, THREADS)
-        index += end - first
+            tma.store_wait(0)
+            mbarrier.arrive(q_free.index((turn + 1) % STAGES), pred=turn > 0)
+            pass_by(k_full, v_full, last + 1 + first - end, end - first, THREADS)
+            mbarrier.wait(q_full.index((turn + 1) % STAGES), parity(turn + 1, STAGES), pred=more)
+            mbarrier.wait(k_full.index(index % STAGES), parity(index, STAGES), pred=more)
+            scores = warpgroup_mma_wait(0, deps=[start_scores(next_q, k_tiles, index, C)])
+            arrive_at_if(more, KEYS_FREE + index % STAGES, THREADS)
     tma.store_wait(0)
+
+
+@gluon.jit
+def finish(
+    sums, running_max, row_sum, o_desc, buffer, results, batch_head, heads, row, queries, slot, member,
+    C: gl.constexpr,
+):  # fmt: skip
+    """Divide once, and write output and log-sum-exp, or a part of them."""
+    S: gl.constexpr = score_layout(C.BLOCK_K)
+    row_sum = gl.convert_layout(row_sum, gl.SliceLayout(1, S), assert_trivial=True)
+    # A row that saw nothing has sum 0: its output is 0 and its log-sum-exp -inf.
+    saw_nothing = row_sum == 0.0
+    row_sum = gl.where(saw_nothing, 1.0, row_sum)
+    log2_sum = gl.where(saw_nothing, float("-inf"), running_max + gl.log2(row_sum))
+    sums = sums * like_rows_of(1.0 / row_sum, sums)
+    if slot >= 0:
+        save_part(sums, log2_sum, results, slot * C.CONSUMERS + member, S, score_layout(C.BLOCK_D))
+    else:
+        # Where these queries lay: nobody reads them any more.
+        buffer.reshape([ROWS, C.BLOCK_D]).store(sums.to(o_desc.dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(
+            o_desc, [batch_head // heads, batch_head % heads, row, 0], buffer
+        )
+        save_log_sum_exp(log2_sum, results[0], batch_head, row, queries, S)
 
 
 @gluon.jit
@@ -380,29 +453,37 @@ def save_part(sums, log2_sum, results, block, S: gl.constexpr, O: gl.constexpr):
 
 
 @gluon.jit(
-    do_not_specialize=["plan", "sizes", "scale_log2e"],
+    do_not_specialize=[
+        "batch_heads", "blocks", "whole", "share", "section", "heads", "group", "queries", "keys",
+        "scale_log2e",
+    ],
     do_not_specialize_on_alignment=["lse_ptr", "part_ptr", "part_lse_ptr"],
-)
+)  # fmt: skip
 def forward_kernel(
-    q_desc, k_desc, v_desc, o_desc, lse_ptr, part_ptr, part_lse_ptr, plan, sizes, scale_log2e,
-    C: gl.constexpr,
+    q_desc, k_desc, v_desc, o_desc, lse_ptr, part_ptr, part_lse_ptr, batch_heads, blocks, whole, share,
+    section, heads, group, queries, keys, scale_log2e, C: gl.constexpr,
 ):  # fmt: skip
     """One program for each multiprocessor, which stays there until all queries are done."""
+    plan = (batch_heads, blocks, whole, share, section)
+    sizes = (heads, group, queries, keys)
     dtype: gl.constexpr = q_desc.dtype
-    q_tiles = gl.allocate_shared_memory(dtype, [C.CONSUMERS, 1, 1, ROWS, C.BLOCK_D], q_desc.layout)
+    q_tiles = gl.allocate_shared_memory(
+        dtype, [STAGES * C.CONSUMERS, 1, 1, ROWS, C.BLOCK_D], q_desc.layout
+    )
     k_tiles = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, C.BLOCK_K, C.BLOCK_D], k_desc.layout)
     v_tiles = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, C.BLOCK_K, C.BLOCK_D], v_desc.layout)
-    o_tiles = gl.allocate_shared_memory(dtype, [C.CONSUMERS, 1, 1, ROWS, C.BLOCK_D], o_desc.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    q_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(q_full, count=1)
     for stage in gl.static_range(STAGES):
+        mbarrier.init(q_full.index(stage), count=1)
+        mbarrier.init(q_free.index(stage), count=C.CONSUMERS)
         mbarrier.init(k_full.index(stage), count=1)
         mbarrier.init(v_full.index(stage), count=1)
     fence_async_shared()
     descriptors = (q_desc, k_desc, v_desc, o_desc)
-    tiles = (q_tiles, k_tiles, v_tiles, o_tiles, q_full, k_full, v_full)
+    tiles = (q_tiles, k_tiles, v_tiles, q_full, q_free, k_full, v_full)
     results = (lse_ptr, part_ptr, part_lse_ptr)
     # step: Split the work between warps
     if C.CONSUMERS == 3:

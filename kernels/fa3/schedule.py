@@ -71,26 +71,27 @@ def turns_of(
     program, plan, keys, CONSUMERS: gl.constexpr, BLOCK_K: gl.constexpr, ORDER: gl.constexpr
 ):
     """-> how many pieces this program takes, and where it begins in the order."""
+    batch_heads, blocks, whole, share = plan[0], plan[1], plan[2], plan[3]
     programs = gl.num_programs(0)
-    tiles = gl.cdiv(plan.blocks, CONSUMERS)
+    tiles = gl.cdiv(blocks, CONSUMERS)
     if ORDER == SHARES:
-        total = plan.batch_heads * plan.blocks
+        total = batch_heads * blocks
         start = program * total // programs
         end = (program + 1) * total // programs
-        first = gl.minimum(end, (start // plan.blocks + 1) * plan.blocks) - start
+        first = gl.minimum(end, (start // blocks + 1) * blocks) - start
         rest = end - start - first
-        turns = gl.cdiv(first, CONSUMERS) + rest // plan.blocks * tiles
-        return turns + gl.cdiv(rest % plan.blocks, CONSUMERS), start
-    total = plan.batch_heads * tiles
+        turns = gl.cdiv(first, CONSUMERS) + rest // blocks * tiles
+        return turns + gl.cdiv(rest % blocks, CONSUMERS), start
+    total = batch_heads * tiles
     if ORDER == CAUSAL:
         return gl.cdiv(total - program, programs), program
-    turns = gl.cdiv(gl.maximum(plan.whole - program, 0), programs)
+    turns = gl.cdiv(gl.maximum(whole - program, 0), programs)
     key_tiles = gl.cdiv(keys, BLOCK_K)
-    units = (total - plan.whole) * key_tiles
-    start = gl.minimum(program * plan.share, units)
-    end = gl.minimum(start + plan.share, units)
+    units = (total - whole) * key_tiles
+    start = gl.minimum(program * share, units)
+    end = gl.minimum(start + share, units)
     inside = gl.minimum(end, (start // gl.maximum(key_tiles, 1) + 1) * key_tiles)
-    return turns + (end > start).to(gl.int32) + (end > inside).to(gl.int32), program
+    return turns + gl.where(end > start, 1, 0) + gl.where(end > inside, 1, 0), program
 
 
 @gluon.jit
@@ -102,15 +103,16 @@ def piece_at(
 
     -> the piece and where the next one begins. Its partial result goes into `slot`, -1 where it is whole.
     """
+    batch_heads, blocks, whole, share, section_heads = plan
     programs = gl.num_programs(0)
-    tiles = gl.cdiv(plan.blocks, CONSUMERS)
+    tiles = gl.cdiv(blocks, CONSUMERS)
     key_tiles = gl.cdiv(keys, BLOCK_K)
     if ORDER == SHARES:
-        end = (program + 1) * (plan.batch_heads * plan.blocks) // programs
-        block = at % plan.blocks
-        active = gl.minimum(gl.minimum(CONSUMERS, plan.blocks - block), end - at)
+        end = (program + 1) * (batch_heads * blocks) // programs
+        block = at % blocks
+        active = gl.minimum(gl.minimum(CONSUMERS, blocks - block), end - at)
         return (
-            at // plan.blocks,
+            at // blocks,
             block,
             active,
             0,
@@ -121,18 +123,18 @@ def piece_at(
         # Every second wave backwards: who began with the longest tile goes on with the shortest.
         wave = turn * programs
         rank = wave + program
-        total = plan.batch_heads * tiles
+        total = batch_heads * tiles
         if turn % 2 == 1:
             rank = gl.minimum(wave + programs, total) - 1 - program
-        section = rank // (plan.section * tiles)
-        heads = gl.minimum(plan.section, plan.batch_heads - section * plan.section)
-        rank -= section * plan.section * tiles
+        section = rank // (section_heads * tiles)
+        heads = gl.minimum(section_heads, batch_heads - section * section_heads)
+        rank -= section * section_heads * tiles
         block = (tiles - 1 - rank // heads) * CONSUMERS
-        active = gl.minimum(CONSUMERS, plan.blocks - block)
+        active = gl.minimum(CONSUMERS, blocks - block)
         seen = gl.minimum(keys, (block + active) * ROWS + keys - queries)
         end_tile = gl.maximum(1, gl.cdiv(seen, BLOCK_K))
         return (
-            section * plan.section + rank % heads,
+            section * section_heads + rank % heads,
             block,
             active,
             0,
@@ -140,15 +142,15 @@ def piece_at(
             gl.where(rank < 0, 0, -1),
         ), at
     tile, first_tile, end_tile, slot = at, 0, key_tiles, -1
-    if at >= plan.whole:
-        start = program * plan.share
-        end = gl.minimum(start + plan.share, (plan.batch_heads * tiles - plan.whole) * key_tiles)
-        part = (at - plan.whole) // programs
+    if at >= whole:
+        start = program * share
+        end = gl.minimum(start + share, (batch_heads * tiles - whole) * key_tiles)
+        part = (at - whole) // programs
         tile = start // key_tiles + part
         first_tile = gl.maximum(start - tile * key_tiles, 0)
         end_tile = gl.minimum(end - tile * key_tiles, key_tiles)
-        tile += plan.whole
+        tile += whole
         slot = 2 * program + part
     block = tile % tiles * CONSUMERS
-    active = gl.minimum(CONSUMERS, plan.blocks - block)
+    active = gl.minimum(CONSUMERS, blocks - block)
     return (tile // tiles, block, active, first_tile, end_tile, slot), at + programs
