@@ -1,19 +1,21 @@
-"""A picture on one GPU, then on all of them, and every map of a query from both.
+"""A picture on one GPU and on all of them, and every map of a query from both.
 
     torchrun --nproc-per-node 2 -m vit.bench.parallel --side 14014 [--layers 6] [--out FILE]
 
-Every rank makes the same picture. Rank 0 runs the model on all of it while the others wait; then all run it
-on their shares. Each layer is read as it passes: the query's row and column in every head, and what every
-token receives. The maps of both are compared, rows of the split one are held against float64, a line is
-printed and a row is recorded.
+Every rank makes the same picture. Layer by layer, rank 0 runs the model on all of it while the others wait,
+then all run it on their shares. A layer is read as it passes: the query's row and column in every head, and
+what every token receives. The maps of both are compared, rows of the split run are held against float64, a
+line is printed and a row is recorded.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,16 +46,17 @@ LARGEST_FLOAT64_ERROR = 1e-3
 LARGEST_DIFFERENCE = 0.1
 """Of the largest weight of the same map. Two runs in half precision round differently in every layer."""
 
-Read = Callable[[LayerTrace], Maps]
-
 
 @dataclass
 class Run:
-    """One way through the model: seconds for its layers and for reading them, and what was read."""
+    """One way through the model: its layers, how to read one, and what that took so far."""
 
+    layers: Iterator[LayerTrace]
+    read: Callable[[LayerTrace], Maps]
+    device: torch.device
     trace_s: float = 0.0
     maps_s: float = 0.0
-    peak_bytes: int = 0
+    peak_bytes: int = 0  # with what the other run holds between its layers
     maps: list[Maps] = field(default_factory=list)
     last: LayerTrace | None = None
 
@@ -61,27 +64,24 @@ class Run:
     def total_s(self) -> float:
         return self.trace_s + self.maps_s
 
-
-def watched(layers: Iterator[LayerTrace], count: int, read: Read, device: torch.device) -> Run:
-    """Take `count` layers, and read each before the next."""
-    run = Run()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    for number in range(count):
-        start = now(device)
-        layer = next(layers)
-        passed = now(device)
-        run.maps.append(read(layer))
-        run.trace_s += passed - start
-        run.maps_s += now(device) - passed
-        run.last = layer if number == count - 1 else None
-        del layer
-    if device.type == "cuda":
-        run.peak_bytes = torch.cuda.max_memory_allocated(device)
-    return run
+    def step(self) -> None:
+        """Take the next layer, and read it."""
+        self.last = None  # one layer in memory at a time
+        gpu = self.device.type == "cuda"
+        if gpu:
+            torch.cuda.reset_peak_memory_stats(self.device)
+        start = now(self.device)
+        layer = next(self.layers)
+        passed = now(self.device)
+        self.maps.append(self.read(layer))
+        self.trace_s += passed - start
+        self.maps_s += now(self.device) - passed
+        if gpu:
+            self.peak_bytes = max(self.peak_bytes, torch.cuda.max_memory_allocated(self.device))
+        self.last = layer
 
 
-def run_on_one(model: VisionTransformer, picture: Tensor, grid: PatchGrid, count: int) -> Run:
+def run_on_one(model: VisionTransformer, picture: Tensor, grid: PatchGrid) -> Run:
     """The whole picture on this rank's device."""
     name = model.choose_implementation(grid)
 
@@ -91,10 +91,10 @@ def run_on_one(model: VisionTransformer, picture: Tensor, grid: PatchGrid, count
         maps = row_tokens(single, 0, QUERY), column_tokens(single, 0, QUERY), received
         return [part.cpu() for part in maps]
 
-    return watched(model.layers(pixels_of(picture, model), name), count, read, model.device)
+    return Run(model.layers(pixels_of(picture, model), name), read, model.device)
 
 
-def run_split(model: VisionTransformer, picture: Tensor, grid: PatchGrid, count: int) -> Run:
+def run_split(model: VisionTransformer, picture: Tensor, grid: PatchGrid) -> Run:
     """This rank's share of the same; the maps come together on rank 0."""
     shards = shards_of(model, grid)
     name, rows = named("auto", model, shards), rows_of(model, grid, shards)
@@ -105,44 +105,58 @@ def run_split(model: VisionTransformer, picture: Tensor, grid: PatchGrid, count:
         maps = (query_tokens(single, map_name, QUERY) for map_name in PARTS)
         return [None if part is None else part[0] for part in maps]
 
-    pixels = pixels_of(strip, model)
-    dist.barrier()
-    layers = split_layers(model, pixels, grid, shards, None, name)
-    del pixels
-    return watched(layers, count, read, model.device)
+    layers = split_layers(model, pixels_of(strip, model), grid, shards, None, name)
+    return Run(layers, read, model.device)
+
+
+def both(
+    model: VisionTransformer,
+    picture: Tensor,
+    grid: PatchGrid,
+    count: int,
+    limit_s: float = math.inf,
+) -> tuple[Run | None, Run]:
+    """`count` layers, or as many as are done in time, by turns; on one only where this is rank 0."""
+    one = run_on_one(model, picture, grid) if dist.get_rank() == 0 else None
+    split = run_split(model, picture, grid)
+    start = time.perf_counter()
+    for number in range(count):
+        if one is not None:
+            one.step()
+        dist.barrier()
+        split.step()
+        if one is not None:
+            one.last = None
+            say(
+                f"layer {number}: {one.trace_s:.3f} s on one, {split.trace_s:.3f} s split; "
+                f"with maps {one.total_s:.3f} s and {split.total_s:.3f} s"
+            )
+        if slowest(time.perf_counter() - start) > limit_s:
+            break
+    return one, split
 
 
 # --- one size ---------------------------------------------------------------------------------------
 
 
-def measure(model: VisionTransformer, side: int, count: int) -> Row | None:
+def measure(
+    model: VisionTransformer, side: int, count: int, limit_s: float = math.inf
+) -> Row | None:
     """Both runs at this size, after one layer of each to warm up; the row of figures, on rank 0."""
     patch = model.config.patch
     if side < patch or side % patch:
         raise BenchError(f"The side must be a multiple of the patch, {patch} px; {side} is not.")
     grid = PatchGrid(side // patch, side // patch, patch, (0.0, 0.0, float(side), float(side)))
-    first = dist.get_rank() == 0
     picture = mosaic(side, [load_image(SAMPLES / name) for name in PICTURES], model.device)
-    one = Run()
-    if first:
-        run_on_one(model, picture, grid, 1)
-        one = run_on_one(model, picture, grid, count)
-        one.last = None
-        say(f"{side} px on one: {one.trace_s:.2f} s, maps {one.maps_s:.2f} s")
-    dist.barrier()
-    run_split(model, picture, grid, 1)
-    split = run_split(model, picture, grid, count)
+    both(model, picture, grid, 1)
+    one, split = both(model, picture, grid, count, limit_s)
     assert split.last is not None
     split.trace_s, split.maps_s = slowest(split.trace_s), slowest(split.maps_s)
     split.peak_bytes = int(slowest(split.peak_bytes))
-    if first:
-        say(
-            f"{side} px on {dist.get_world_size()}: {split.trace_s:.2f} s, maps {split.maps_s:.2f} s"
-        )
     error, pass_s = float64_error(split.last, model, grid), passing_s(split.last, model, grid)
-    if not first:
+    if one is None:
         return None
-    row = figures(model, grid, count) | times(one, split)
+    row = figures(model, grid, len(one.maps)) | times(one, split)
     row |= {"pass_s": round(pass_s, 5), "float64_error": f"{error:.1e}"}
     apart = difference(one.maps, split.maps)
     return row | {f"{kind}_difference": f"{value:.1e}" for kind, value in apart.items()}
@@ -210,6 +224,7 @@ def parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--side", type=int, nargs="+", default=[14014], help="pixels, multiples of 14")
     add("--layers", type=int, help="the first layers alone; default: all")
+    add("--limit-s", type=float, default=math.inf, help="begin no layer after so many seconds")
     add("--out", type=Path, default=RESULTS / "parallel.csv", help="CSV file to add a row to")
     add("--dry", action="store_true", help="print, and record nothing")
     add("--commit", help="what was measured, where the tree is a copy without its history")
@@ -228,7 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
         model = load_model("dinov2-small", device)
         count = model.config.layers if options.layers is None else options.layers
         for side in options.side:
-            row = measure(model, side, count)
+            row = measure(model, side, count, options.limit_s)
             if row is not None:
                 print(sentence(row), flush=True)
                 wrong = reason_against(row)
