@@ -25,6 +25,7 @@ from kernels import tile_sizes
 from kernels.implementation import Saved
 from kernels.problem import Problem
 from kernels.registry import IMPLEMENTATIONS, load
+from kernels.sass import written_in_flight
 from kernels.tile_sizes import Tiles
 from kernels.triton_mode import environment_that_compiles
 
@@ -72,6 +73,7 @@ class Compiled:
     instructions: dict[
         str, int
     ]  # opcode without its modifiers ("HGMMA", "MUFU") -> how often it stands there
+    written_in_flight: list[str]  # what writes to registers of a product before it is waited for
 
     @property
     def spills(self) -> bool:
@@ -232,6 +234,7 @@ def examined(kernel) -> Compiled:
         stack_bytes=int(usage[2]),
         shared_bytes=kernel.metadata.shared,
         instructions=dict(Counter(opcodes)),
+        written_in_flight=written_in_flight(listing),
     )
 
 
