@@ -121,6 +121,7 @@ def walk_keys(
 ):
     """Let queries see the key tiles end_tile - 1 ... first_tile; of these, from `whole_tiles` on a mask is needed.
 
+    Those few are rescaled as ever, whatever MOST_RISE says.
     -> what was added up [BLOCK_Q, BLOCK_D], the maximum and the sum of each query
     """
     state = (
@@ -136,7 +137,7 @@ def walk_keys(
         v = load_tile(v_head, start, keys, v_strides, HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE)
         state = attend(
             state, q, k, v, first_unseen - start, scale_log2e,
-            CAUSAL or BROKEN != "tail-not-masked", MOST_RISE, trace, step, BROKEN,
+            CAUSAL or BROKEN != "tail-not-masked", 0, trace, step, BROKEN,
         )  # fmt: skip
     for step in range(masked, end_tile - first_tile):  # no mask from here on
         start = (end_tile - 1 - step) * BLOCK_K

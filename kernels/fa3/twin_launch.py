@@ -27,6 +27,12 @@ RISE = 8.0
 """As in `forward_kernel`: powers of two that a maximum may rise, where a width is lazy, before sums are rescaled."""
 
 
+def most_rise_of(head_dim: int) -> float:
+    """Powers of two that a row's maximum may rise before fa3 rescales, at this width; 0 where it always does."""
+    width = next(width for width in WIDTHS if head_dim <= width)
+    return RISE if WIDTHS[width]["LAZY"] else 0.0
+
+
 def launch_twin(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, programs: int = PROGRAMS
 ) -> tuple[Tensor, Tensor]:
@@ -83,7 +89,7 @@ def launch_pieces(
         forward_kernel[(programs,)](
             q, k, v, output, log_sum_exp, part, part_lse, *sizes, plan, scale_log2e, **known,
             CONSUMERS=consumers, BLOCK_Q=padded(rows), BLOCK_K=block_k, ORDER=order,
-            NEGATE=negate, MOST_RISE=RISE if WIDTHS[width]["LAZY"] else 0.0,
+            NEGATE=negate, MOST_RISE=most_rise_of(problem.head_dim),
         )  # fmt: skip
         if plan.share:
             tiles = -(-plan.blocks // consumers)

@@ -18,8 +18,8 @@ class Broken:
     exact_when: str  # where it makes no difference
 
 
-FLASH = ("fa1", "fa2")
-ALL = ("naive", "fa1", "fa2")
+FLASH = ("fa1", "fa2", "fa3")
+ALL = ("naive", *FLASH)
 
 BROKEN: dict[str, Broken] = {
     one.name: one

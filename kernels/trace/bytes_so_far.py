@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 
 from torch import Tensor
 
 from kernels.naive.tile_sizes import softmax_tiles, stored_columns
 from kernels.trace.cut import Cut
-from kernels.traffic.loops import FLOAT32
+from kernels.traffic.sizes import FLOAT32
 from kernels.triton_mode import INTERPRETER_LOCK, interprets
 
 Moved = tuple[int, int]
@@ -89,11 +90,11 @@ def vector(cut: Cut) -> int:
 
 def ends(cut: Cut) -> list[int]:
     """Keys read after each tile."""
-    return [sum(cut.span(step)) for step in range(cut.steps)]
+    return list(accumulate(cut.span(step)[1] for step in range(cut.steps)))
 
 
 def fa2(cut: Cut) -> list[Moved]:
-    """Q, then K and V tile by tile."""
+    """Q, then K and V tile by tile, in whichever order."""
     found = [((cut.rows + 2 * end) * vector(cut), 0) for end in ends(cut)]
     return [*found[:-1], (found[-1][0], cut.rows * (vector(cut) + FLOAT32))]
 
@@ -135,5 +136,5 @@ def naive(cut: Cut) -> list[Moved]:
     return [*found[:-1], (found[-1][0], written + cut.rows * vector(cut))]
 
 
-BY_FORMULA = {"naive": naive, "fa1": fa1, "fa2": fa2, "fa2-backward": fa2_backward}
+BY_FORMULA = {"naive": naive, "fa1": fa1, "fa2": fa2, "fa3": fa2, "fa2-backward": fa2_backward}
 """implementation -> its bytes, step by step."""

@@ -11,7 +11,7 @@ from kernels import reference
 from kernels.naive.tile_sizes import softmax_tiles, stored_columns
 from kernels.problem import Problem
 from kernels.tile_sizes import Tiles, padded
-from kernels.traffic.loops import covered, tiles_in
+from kernels.traffic.sizes import covered, tiles_in
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,9 @@ class Cut:
         return Problem(1, 1, self.tokens, self.tokens, self.width, dtype, self.causal)
 
     def span(self, step: int) -> tuple[int, int]:
-        """The first key of a step and its number of keys."""
-        start = step * self.tiles.block_k
+        """The first key of a step and its number of keys; fa3 begins with the last tile."""
+        tile = self.steps - 1 - step if self.implementation == "fa3" else step
+        start = tile * self.tiles.block_k
         return start, min(self.tiles.block_k, self.keys - start)
 
     def empty_pages(self, columns: int) -> Tensor:

@@ -26,6 +26,7 @@ class Walked:
     output: Tensor
     log_sum_exp: Tensor
     steps: tuple[Step, ...]
+    most_rise: float = 0.0  # in natural units; see `Walk`
 
 
 def heads(*tensors: Tensor) -> list[Tensor]:
@@ -34,23 +35,31 @@ def heads(*tensors: Tensor) -> list[Tensor]:
 
 
 def flash(cut: Cut, broken: str | None) -> Walked:
-    """fa1 and fa2: pages of scores, output, maximum, sum and rescale factor."""
+    """fa1, fa2 and the twin of fa3: pages of scores, output, maximum, sum and rescale factor."""
     if cut.implementation == "fa1":
         from kernels.fa1.forward import launch_forward
-    else:
+    elif cut.implementation == "fa2":
         from kernels.fa2.forward import launch_forward
+    else:
+        from kernels.fa3.twin import launch_forward
 
     pages = cut.empty_pages(cut.tiles.block_k + cut.block_width + 3)
     trace = pages, pages.shape[2], cut.query_start
     q, k, v = heads(cut.q, cut.k, cut.v)
+    lazy: dict[str, float] = {}
+    if cut.implementation == "fa3" and broken is None:  # a mistake shows best where all is rescaled
+        from kernels.fa3.twin_launch import most_rise_of
+
+        lazy = {"most_rise": most_rise_of(cut.width)}
     with watching(cut, [pages]) as moved:
-        output, lse = launch_forward(q, k, v, cut.scale, cut.causal, trace, broken)
+        output, lse = launch_forward(q, k, v, cut.scale, cut.causal, trace, broken, **lazy)
     pages = pages[:, : cut.rows].cpu()
     steps = tuple(
         flash_step(cut, page, n, moved[n], broken == "tail-not-masked")
         for n, page in enumerate(pages)
     )
-    return Walked(output[0, 0].cpu(), lse[0, 0].cpu(), steps)
+    rise = lazy.get("most_rise", 0.0) * LOG_2
+    return Walked(output[0, 0].cpu(), lse[0, 0].cpu(), steps, rise)
 
 
 def flash_step(cut: Cut, page: Tensor, n: int, moved: Moved, shows_padding: bool) -> Step:

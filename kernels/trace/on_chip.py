@@ -26,7 +26,7 @@ def sram_bytes(implementation: str, block_q: int, block_k: int, head_dim: int, d
     element, width = getattr(torch, dtype).itemsize, padded(head_dim)
     square, query_side = block_q * block_k, block_q * width
     key_and_value = 2 * block_k * width * element
-    if implementation in ("fa1", "fa2"):
+    if implementation in ("fa1", "fa2", "fa3"):
         state = (query_side + 2 * block_q) * FLOAT32  # O, m and l
         return query_side * element + key_and_value + square * FLOAT32 + state
     if implementation == "fa2-backward":  # Q and dO; S and dP; dQ, log-sum-exp and delta
@@ -37,7 +37,7 @@ def sram_bytes(implementation: str, block_q: int, block_k: int, head_dim: int, d
         pairs = (block_q + block_k) * at_once * element + square * FLOAT32
         sums = square * element + key_and_value // 2 + query_side * FLOAT32
         return max(pairs, sums)
-    raise TraceError(f"{implementation} has no walk; choose naive, fa1, fa2 or fa2-backward.")
+    raise TraceError(f"{implementation} has no walk; choose naive, fa1, fa2, fa3 or fa2-backward.")
 
 
 class SourceLine(NamedTuple):

@@ -43,7 +43,7 @@ class Step:
 class Walk:
     """One query tile of one head on its way through all keys that it sees."""
 
-    implementation: str  # "naive", "fa1", "fa2" or "fa2-backward"
+    implementation: str  # "naive", "fa1", "fa2", "fa3" or "fa2-backward"
     broken: str | None  # a name of BROKEN, or None for the real kernel
     causal: bool
     scale: float
@@ -63,6 +63,10 @@ class Walk:
     head_read: int  # by formula for the whole head with these tiles
     head_written: int
     bytes_source: str  # "counted" at the loads and stores of this run, or "formula" where the kernel is compiled
+    most_rise: float = (
+        0.0  # fa3 at some widths: a row's maximum stays while it would rise by this or less
+    )
+    note: str = ""  # one sentence where another kernel walked in this one's place; see `NOTES`
 
 
 TITLES: dict[str, tuple[str, ...]] = {
@@ -77,6 +81,7 @@ TITLES: dict[str, tuple[str, ...]] = {
         "Put it back into HBM",
     ),
     "fa2": ("Score the tile", "Update the running maximum and sum", "Rescale, then add"),
+    "fa3": ("Weigh this tile against the maximum so far", "Rescale, then add"),
     "fa2-backward": ("Walk the keys for one query tile", "Gradient of Q"),
 }
 """Implementation, or phase of naive -> the headings of story.md that one step passes, in their order."""
@@ -87,6 +92,15 @@ NAMES: dict[str, str] = {
     "sums": "Mix the values",
     "fa1": "Merge it with the softmax so far",
     "fa2": "Update the running maximum and sum",
+    "fa3": "Weigh this tile against the maximum so far",
     "fa2-backward": "Gradient of Q",
 }
 """The same -> the one heading that names the step."""
+
+NOTES: dict[str, str] = {
+    "fa3": (
+        "These are the numbers of fa3's twin, a plain Triton kernel with the same arithmetic in the same order of "
+        "tiles; fa3 itself runs on a Hopper GPU only, and cannot be stopped half way."
+    ),
+}
+"""Implementation -> the sentence that says whose numbers a walk of it shows."""

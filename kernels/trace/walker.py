@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 
 from kernels.checks import default_scale
+from kernels.fa3.stand_in import STAND_IN
 from kernels.problem import Problem
 from kernels.registry import load
 from kernels.tile_sizes import Tiles, with_tiles
 from kernels.trace import launches
 from kernels.trace.broken import check_broken
 from kernels.trace.cut import Cut
-from kernels.trace.steps import TraceError, Walk
+from kernels.trace.steps import NOTES, TraceError, Walk
 from kernels.traffic.formula import formula
 from kernels.triton_mode import interprets
 
-WALKED = ("naive", "fa1", "fa2", "fa2-backward")
+WALKED = ("naive", "fa1", "fa2", "fa3", "fa2-backward")
 """What can be walked."""
 
 LARGEST_TILE = 256
@@ -44,13 +45,14 @@ def walk(
     *,
     grad_output: Tensor | None = None,
 ) -> Walk:
-    """Run the real kernel on one tile of queries and keep what it holds after every tile of keys.
+    """Run the real kernel on one tile of queries and keep what it holds after every tile of keys, in its order.
 
     On a machine without a GPU it runs in Triton's interpreter, which one thread at a time may use.
 
     Args:
         q, k, v: one head, [tokens, dim]; float32 or float16, on a GPU bfloat16 too.
-        implementation: "naive", "fa1", "fa2", or "fa2-backward": its pass that owns the queries.
+        implementation: "naive", "fa1", "fa2", "fa2-backward": its pass that owns the queries, or "fa3": its twin in
+            plain Triton, as the walk's `note` says.
         query_tile: which tile of `block_q` queries.
         broken: a name of `BROKEN` that applies to the implementation.
         scale: on the scores; None for 1 / sqrt(dim).
@@ -102,6 +104,8 @@ def walk(
         head_read=head_read,
         head_written=head_written,
         bytes_source="counted" if interprets() else "formula",
+        most_rise=walked.most_rise,
+        note=NOTES.get(implementation, ""),
     )
 
 
@@ -140,7 +144,8 @@ def check(implementation: str, q: Tensor, k: Tensor, v: Tensor, grad_output: Ten
         raise TraceError(f"There is nothing to walk in a head of shape {list(q.shape)}.")
     small = Problem.of(q[None, None], k[None, None])
     small = dataclasses.replace(small, queries=16, keys=16)
-    reason = load(implementation.removesuffix("-backward")).supports(small, q.device)
+    runs = STAND_IN if implementation == "fa3" else load(implementation.removesuffix("-backward"))
+    reason = runs.supports(small, q.device)
     if reason is not None:
         raise TraceError(reason)
 

@@ -71,7 +71,7 @@ def test_other_gpus_change_nothing():
 
 @INTERPRETED
 def test_the_constants_are_the_kernels():
-    from kernels.fa3 import merge, schedule, twin_launch
+    from kernels.fa3 import forward_kernel, merge, schedule, twin_launch
     from kernels.fa3.forward import WIDTHS
     from kernels.traffic import loops_fa3
 
@@ -82,6 +82,7 @@ def test_the_constants_are_the_kernels():
     assert loops_fa3.L2_BYTES == schedule.L2_BYTES
     assert loops_fa3.ROWS == schedule.ROWS.value == twin_launch.ROWS
     assert twin_launch.PROGRAMS == PROGRAMS
+    assert twin_launch.RISE == forward_kernel.RISE.value
     assert all(blocks * 64 % merge.MERGED_ROWS == 0 for blocks, _ in BLOCKS_AND_KEYS.values())
 
 
