@@ -17,7 +17,7 @@ from kernels.trace import BROKEN
 PATH = "tiles"
 """The page's place in the address."""
 
-ALGORITHMS = ("naive", "fa1", "fa2", "fa2-backward")
+ALGORITHMS = ("naive", "fa1", "fa2", "fa3", "fa2-backward")
 SIDES = (16, 32, 64, 128)
 """Of a tile, in queries or keys."""
 

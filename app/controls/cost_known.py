@@ -22,6 +22,9 @@ DIRECTION = "forward"
 USUAL = {"cuda": ("naive", "fa2"), "cpu": ("naive", "fa2", "eager", "torch-cpu-flash")}
 """On a CPU two pairs: Triton's kernels for the bytes, torch's own for time and memory."""
 
+SMALLEST = Problem(1, 1, 16, 16, 64)
+"""What runs anywhere, if anything does."""
+
 WANTS: dict[str, tuple[Want, ...]] = {
     "cuda": ("time", "memory", "hbm", "energy"),
     "cpu": ("time", "memory", "counted"),
@@ -33,6 +36,11 @@ def timed(name: str, problem: Problem, device: torch.device) -> bool:
     if device.type == "cpu" and name in WITH_LOOPS:
         return False
     return load(name).supports(problem, device) is None
+
+
+def never(name: str, device: torch.device) -> str | None:
+    """Why this machine's time of it cannot be had whatever is asked; None where a Triton kernel is interpreted."""
+    return load(name).supports(SMALLEST, device)
 
 
 def choices(problem: Problem, device: torch.device) -> list[str]:
@@ -93,9 +101,14 @@ def unfit(found: Sequence[Known]) -> bool:
 
 def here_words(found: Sequence[Known], problem: Problem, device: torch.device) -> list[str]:
     """Why some stand in one row only, in a line each; of those that cannot run at all, the reason."""
-    bytes_only = [one.name for one in found if not one.timed and one.name in WITH_LOOPS]
+    interpreted = [
+        one.name
+        for one in found
+        if not one.timed and one.name in WITH_LOOPS and never(one.name, device) is None
+    ]
+    bytes_only = interpreted if device.type == "cpu" else []
     time_only = [one.name for one in found if one.timed and one.name not in WITH_LOOPS]
-    neither = [one.name for one in found if not one.timed and one.name not in WITH_LOOPS]
+    neither = [one.name for one in found if not one.timed and one.name not in bytes_only]
     words = []
     if bytes_only:
         words.append(HERE["bytes_only"].format(names=listed(bytes_only)))

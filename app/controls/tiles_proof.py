@@ -46,6 +46,7 @@ def bytes_of_walk(walk: Walk) -> str:
     return PROOF["bytes"].format(
         read=read,
         written=written,
+        whose=PROOF["twins" if walk.note else "kernels"],
         formula_read=f"{walk.formula_read:,}",
         formula_written=f"{walk.formula_written:,}",
         verdict=PROOF["differs" if apart else "same"].format(bytes=f"{apart:,}"),

@@ -13,7 +13,7 @@ import torch
 from app.controls.cost_chip import Chip, number_bytes
 from app.figures.memories import Memory
 from app.memory import in_words
-from app.text.why import LOOPS, MEMORY, NOT
+from app.text.why import AT_ONCE, LAST_WAVE, LOOPS, MEMORY, NOT
 from kernels import Problem
 from kernels.bench.recorded import recorded_roofs
 from kernels.traffic import formula
@@ -31,6 +31,12 @@ H200_CLOCK_HZ = 1.356e9
 """Recorded on an NVIDIA H200 while the FlashAttention-2 kernel ran: kernels/bench/results/counters.csv."""
 
 KERNELS = ("naive", "fa1", "fa2")
+
+H100_OPERATIONS, H100_EXPONENTIALS = 989e12, 3.9e12
+"""A second, of an H100 SXM: float16 on the matrix units, and exponentials. Shah et al. 2024, section 3.1."""
+
+FA3_ROWS = 192
+"""Queries of a program of fa3: three groups of warps with 64 each."""
 
 
 def memory_levels(chip: Chip, hbm_bytes: int | None) -> tuple[Memory, ...]:
@@ -104,6 +110,30 @@ def head_bytes(problem: Problem) -> list[dict[str, str]]:
             }
         )
     return lines
+
+
+def exponentials(problem: Problem) -> str:
+    """What the exponentials would add to the products, one after the other."""
+    operations = 4 * problem.head_dim
+    share = H100_OPERATIONS / H100_EXPONENTIALS / operations
+    return AT_ONCE["why"].format(
+        d=problem.head_dim, operations=operations, share=f"{100 * share:.0f} %"
+    )
+
+
+def waves(problem: Problem, chip: Chip) -> str:
+    """How full the last wave of this picture's tiles is."""
+    tiles = problem.batch * problem.heads * -(-problem.queries // FA3_ROWS)
+    count, sms = -(-tiles // chip.sizes.sms), chip.sizes.sms
+    last = f"{100 * (tiles - (count - 1) * sms) / sms:.0f} %"
+    return LAST_WAVE["yours"].format(
+        heads=problem.heads,
+        tiles=tiles,
+        rows=FA3_ROWS,
+        gpu=LOOPS["this_gpu" if chip.here else "recorded_gpu"],
+        sms=sms,
+        waves=LAST_WAVE["one_wave" if count == 1 else "waves"].format(count=count, share=last),
+    )
 
 
 def law(problem: Problem, chip: Chip) -> str:

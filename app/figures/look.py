@@ -27,6 +27,7 @@ LOOKS = {
     "naive": Look(VERMILION, "dashdot", "triangle-up"),
     "fa1": Look(OCHRE, "longdash", "triangle-down"),
     "fa2": Look(BLUE, "solid", "circle"),
+    "fa3": Look(BLUE, "dashdot", "diamond-tall"),
     "sdpa-flash": Look(PURPLE, "dot", "star"),
     "sdpa-cudnn": Look(GREEN, "longdashdot", "pentagon"),
     "sdpa-efficient": Look(OCHRE, "dot", "hexagon"),

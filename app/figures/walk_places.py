@@ -43,14 +43,21 @@ def plane(walk: Walk, index: int, side: int, weights: Image.Image) -> Image.Imag
         hide_future(pen, walk, scale, side)
     top, tall = walk.query_start * scale, max(walk.rows * scale, 2)
     left, wide = step.key_start * scale, max(step.keys * scale, 2)
-    seen = max(1, round((step.key_start + step.keys) * scale))
-    image.paste(weights.crop((0, 0, seen, weights.height)), (0, round(top)))
+    first, end = seen(walk, index)
+    first, end = round(first * scale), max(1, round(end * scale))
+    image.paste(weights.crop((first, 0, end, weights.height)), (first, round(top)))
     lines(pen, walk, scale, side)
     outline(pen, (0, top, side - 1, top + tall), QUERY, 3)
     outline(pen, (left, 0, left + wide, side - 1), KEY, 3)
     outline(pen, (left - 3, top - 3, left + wide + 3, top + tall + 3), PAPER, 3)
     outline(pen, (left, top, left + wide, top + tall), INK, 4)
     return image
+
+
+def seen(walk: Walk, index: int) -> tuple[int, int]:
+    """The first key that this query tile has met up to a step, and the one behind the last; fa3 begins at the end."""
+    met = [walk.steps[0], walk.steps[index]]
+    return min(step.key_start for step in met), max(step.key_start + step.keys for step in met)
 
 
 def visited(pen: ImageDraw.ImageDraw, walk: Walk, index: int, scale: float, side: int) -> None:

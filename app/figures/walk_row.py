@@ -9,7 +9,7 @@ import numpy as np
 
 from kernels.trace import Step, Walk
 
-FLASH = ("fa1", "fa2")
+FLASH = ("fa1", "fa2", "fa3")
 DIVIDED = "divided-every-step"
 
 
@@ -21,7 +21,7 @@ def weights_so_far(walk: Walk, index: int, row: int) -> np.ndarray:
     found = np.full(walk.tokens, np.nan)
     if walk.implementation not in FLASH:
         return stored_weights(walk, index, row, found)
-    waits = walk.implementation == "fa2" and walk.broken != DIVIDED  # for its division by the sum
+    waits = walk.implementation != "fa1" and walk.broken != DIVIDED  # for its division by the sum
     with np.errstate(all="ignore"):  # a broken walk may divide 0 by 0, and shows it
         factor = 1 / sum_of(walk.steps[index], row) if waits else np.float64(1)
         for step in reversed(walk.steps[: index + 1]):

@@ -20,7 +20,7 @@ from app.figures.walk_places import (
     plane,
     row_map,
 )
-from app.figures.walk_row import weights_so_far
+from app.figures.walk_row import FLASH, weights_so_far
 from app.memory import in_words
 from app.text.export import IMPLEMENTATION, STILL
 from app.theme import INK, PAPER, QUIET
@@ -210,7 +210,7 @@ def row_figures(data: PlayerData, index: int) -> list[tuple[str, str]]:
         old = None if before is None else written(getattr(before, values)[row].item())
         shown = new if old is None else STILL["change"].format(old=old, new=new)
         figures.append((STILL[key], STILL["none"] if step.phase == "pairs" else shown))
-    factor = written(step.rescale[row].item()) if walk.implementation in ("fa1", "fa2") else None
+    factor = written(step.rescale[row].item()) if walk.implementation in FLASH else None
     figures.insert(2, (STILL["factor"], factor or STILL["not_needed"]))
     return figures
 

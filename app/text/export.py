@@ -20,6 +20,7 @@ IMPLEMENTATION = {
     "naive": "Naive",
     "fa1": "FlashAttention-1",
     "fa2": "FlashAttention-2",
+    "fa3": "FlashAttention-3 (its plain twin)",
     "fa2-backward": "FlashAttention-2, backward",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.text.player_formula import FORMULA, FORMULA_BROKEN, STATE_ROWS
+from app.text.player_formula import FORMULA, FORMULA_BROKEN, FORMULA_LAZY, STATE_ROWS
 
 PLAYER = {
     "player": "Tile player.",
@@ -23,18 +23,21 @@ PLAYER = {
     # the plane
     "plane": {
         "fa2": "The N × N plane, never stored",
+        "fa3": "The N × N plane, never stored",
         "fa1": "The N × N plane, never stored",
         "naive": "The N × N plane, stored in HBM",
         "fa2-backward": "The N × N plane, never stored",
     },
     "plane_order": {
         "fa2": "Queries down, keys across; one row of tiles is one program.",
+        "fa3": "Queries down, keys across; one row of tiles is walked from its last keys to its first.",
         "fa1": "Queries down, keys across; one program takes the plane column by column.",
         "naive": "Queries down, keys across; three kernels pass over all of it.",
         "fa2-backward": "Queries down, keys across; one row of tiles is one program.",
     },
     "plane_note": {
         "fa2": "All {tokens} × {tokens} scores would take {bytes} (formula). Click a tile of the row.",
+        "fa3": "All {tokens} × {tokens} scores would take {bytes} (formula). Click a tile of the row.",
         "fa1": "All {tokens} × {tokens} scores would take {bytes} (formula). Click a column.",
         "naive": "All {tokens} × {tokens} scores take {bytes} in HBM (formula). Click a tile of the row.",
         "fa2-backward": (
@@ -61,6 +64,7 @@ PLAYER = {
     "sram": "SRAM, this program's own",
     "hbm_note": {
         "fa2": "Lit: the part that this program uses now.",
+        "fa3": "Lit: the part that this program uses now. In fa3 the next one is already on its way.",
         "fa1": "Lit: the part in use now. Unfinished rows of O, m and l wait here between visits.",
         "fa2-backward": "Lit: the part that this program uses now.",
         "pairs": "First kernel: every score is written here.",
@@ -145,8 +149,10 @@ PLAYER = {
     "numbers_of": "Numbers of",
     "formula": FORMULA,
     "formula_broken": FORMULA_BROKEN,
+    "formula_lazy": FORMULA_LAZY,
     # code
     "code": "The kernel's own lines",
+    "code_of": {"fa3": "The lines of fa3's twin"},
     "code_label": "Source code of this step",
     # one sentence
     "keys": "Keys {first} to {last}",
@@ -156,9 +162,17 @@ PLAYER = {
             "{keys}, the first tile: the largest score, {maximum}, is the maximum so far, and there is nothing "
             "to rescale."
         ),
+        "first_seen": (
+            "{keys}, the first that this row may see: the largest score, {maximum}, is the maximum so far, and "
+            "there is nothing to rescale."
+        ),
         "rose": (
             "{keys}: a larger score is found, the maximum rises from {oldMax} to {maximum}, and what was "
             "summed before counts {alpha} times as much."
+        ),
+        "lags": (
+            "{keys}: the largest score, {tileMax}, is above {oldMax}, but by no more than {most_rise}, so the maximum "
+            "stays for now, nothing old is rescaled, and the sum grows by {added}."
         ),
         "stays": (
             "{keys}: no score is above {oldMax}, so the maximum stays, nothing old is rescaled, and the sum "
@@ -183,6 +197,7 @@ PLAYER = {
     "say_right": "With nothing broken:",
     "say_last": {
         "fa2": "That was the last tile: O is divided by {sum} once and written to HBM.",
+        "fa3": "That was the last tile, the first keys: O is divided by {sum} once and written to HBM.",
         "fa1": "That was the last tile: O is finished and goes to HBM in its own precision.",
         "naive": "That was the last tile: O is written to HBM.",
         "fa2-backward": "That was the last tile: dQ gets its factor, the scale, and is written to HBM.",

@@ -5,21 +5,17 @@ The names in braces are those that `stepValues` in formula.js gives.
 
 from __future__ import annotations
 
-FORMULA = {
-    "fa2": {
-        "score": ("Score the tile", "S = scale · q·kᵀ", "largest {tileMax}, at {best}"),
-        "max": (
-            "Update the running maximum and sum",
-            "m = max(m_old, largest S)",
-            "max({oldMax}, {tileMax}) = {maximum}",
-        ),
-        "alpha": (
-            "Update the running maximum and sum",
-            "α = e^(m_old − m)",
-            "e^({oldMax} − {maximum}) = {alpha}",
-        ),
+FLASH, LAST_DIVIDED = ("fa1", "fa2", "fa3"), ("fa2", "fa3")
+
+
+def divided_last(score: str, update: str) -> dict[str, tuple[str, str, str]]:
+    """The formulas of a kernel that divides at the end; its story's titles for the scores, and for m and l."""
+    return {
+        "score": (score, "S = scale · q·kᵀ", "largest {tileMax}, at {best}"),
+        "max": (update, "m = max(m_old, largest S)", "max({oldMax}, {tileMax}) = {maximum}"),
+        "alpha": (update, "α = e^(m_old − m)", "e^({oldMax} − {maximum}) = {alpha}"),
         "sum": (
-            "Update the running maximum and sum",
+            update,
             "l = α · l_old + Σ e^(S − m)",
             "{alpha} · {oldSum} + {added} = {sum}",
         ),
@@ -29,7 +25,12 @@ FORMULA = {
             "{rescale} · {old_out} + {new_out} = {out}",
         ),
         "divided": ("Divide once", "O / l, if it ended here", "{out} / {sum} = {divided}"),
-    },
+    }
+
+
+FORMULA = {
+    "fa2": divided_last("Score the tile", "Update the running maximum and sum"),
+    "fa3": divided_last(*2 * ("Weigh this tile against the maximum so far",)),
     "fa1": {
         "score": (
             "Take the softmax of this tile alone",
@@ -111,23 +112,34 @@ FORMULA = {
 }
 """Implementation, or phase of naive -> id -> (step of the story, symbols, the same with numbers)."""
 
+FORMULA_LAZY = (
+    "m = largest S if far above m_old, else m_old",
+    "{tileMax} against {oldMax} + {most_rise}: {maximum}",
+)
+"""The maximum of a kernel that rescales seldom: symbols, the same with numbers."""
+
 FORMULA_BROKEN = {
     "sum-not-rescaled": {
-        name: {"sum": ("l = l_old + Σ e^(S − m)", "{oldSum} + {added} = {sum}")}
-        for name in ("fa1", "fa2")
+        name: {"sum": ("l = l_old + Σ e^(S − m)", "{oldSum} + {added} = {sum}")} for name in FLASH
     },
     "output-not-rescaled": {
-        "fa2": {"output": ("O = O_old + P·V, first number", "{old_out} + {new_out} = {out}")},
+        name: {"output": ("O = O_old + P·V, first number", "{old_out} + {new_out} = {out}")}
+        for name in LAST_DIVIDED
+    }
+    | {
         "fa1": {"factor": ("factor on O_old = l_old / l", "{oldSum} / {sum} = {rescale}")},
     },
     "divided-every-step": {
-        "fa2": {
+        name: {
             "output": (
                 "O = (α · O_old + P·V) / l, first number",
                 "({rescale} · {old_out} + {new_out}) / {sum} = {out}",
             ),
             "divided": ("O is divided already", "{divided}"),
-        },
+        }
+        for name in LAST_DIVIDED
+    }
+    | {
         "fa1": {"factor": ("factor on O_old = α / l", "{alpha} / {sum} = {rescale}")},
     },
     "no-maximum": {
@@ -135,7 +147,7 @@ FORMULA_BROKEN = {
             "max": ("m = 0: no maximum is taken", "m = {maximum}"),
             "sum": ("l = l_old + Σ e^S", "{oldSum} + {added} = {sum}"),
         }
-        for name in ("fa1", "fa2")
+        for name in FLASH
     }
     | {
         "naive": {
@@ -154,7 +166,7 @@ FORMULA_BROKEN = {
                 "{alpha} · {oldSum} + {added} = {sum}",
             ),
         }
-        for name in ("fa1", "fa2")
+        for name in FLASH
     }
     | {
         "naive": {
@@ -169,18 +181,18 @@ FORMULA_BROKEN = {
                 "{alpha} · {oldSum} + {added} = {sum}",
             )
         }
-        for name in ("fa1", "fa2")
+        for name in FLASH
     }
     | {"naive": {"sum": ("l = Σ e^(S − m) of the row, padding too", "{sum}")}},
     "alpha-upside-down": {
         name: {"alpha": ("α = e^(m − m_old)", "e^({maximum} − {oldMax}) = {alpha}")}
-        for name in ("fa1", "fa2")
+        for name in FLASH
     },
 }
 """Name of the mistake -> implementation -> id -> (symbols, the same with numbers) in its place."""
 
 STATE_ROWS = {
-    "fa2": {
+    name: {
         "tileMax": "largest score of the tile",
         "oldMax": "maximum before (m)",
         "maximum": "maximum now (m)",
@@ -188,16 +200,9 @@ STATE_ROWS = {
         "oldSum": "sum before (l)",
         "added": "this tile adds",
         "sum": "sum now (l)",
-    },
-    "fa1": {
-        "tileMax": "largest score of the tile",
-        "oldMax": "maximum before (m)",
-        "maximum": "maximum now (m)",
-        "alpha": "rescale factor (α)",
-        "oldSum": "sum before (l)",
-        "added": "this tile adds",
-        "sum": "sum now (l)",
-    },
+    }
+    for name in FLASH
+} | {
     "pairs": {"tileMax": "largest score of the tile"},
     "softmax": {
         "maximum": "maximum of the row",

@@ -30,6 +30,7 @@ CHOICE = {
     "naive": "Naive",
     "fa1": "FlashAttention-1",
     "fa2": "FlashAttention-2",
+    "fa3": "FlashAttention-3",
     "fa2-backward": "Backward (FA-2)",
     "tile": "Tile {queries} × {keys}",
     "tile_help": "Queries × keys of a tile, and what lies on the chip with it.",
@@ -61,6 +62,17 @@ CHOICE = {
     "alpha-upside-down": "factor upside down",
 }
 
+BEYOND = {
+    "title": "What this walk cannot show",
+    "text": (
+        "FlashAttention-3 computes what you have just seen, and no more. It is faster because of what happens at the same time: one "
+        "warp fetches the next tiles while others compute, a product runs while the exponentials of the next tile are taken, and two "
+        "groups of warps take turns, so that one multiplies while the other is in its softmax."
+    ),
+    "steps": "The kernel itself, step by step",
+    "place": "`{file}`, line {line}",
+}
+
 PROOF = {
     "real": (
         "Last step against {name} ({dtype}), the kernel that this machine takes for its maps: "
@@ -71,13 +83,15 @@ PROOF = {
         "Broken, its largest error is **{broken}**; the right kernel's is {error} (both measured)."
     ),
     "bytes": (
-        "This walk asked for {read} bytes to read and {written} to write (counted at the kernel's own loads "
+        "This walk asked for {read} bytes to read and {written} to write (counted at {whose} own loads "
         "and stores); its loops say {formula_read} and {formula_written} (formula): **{verdict}**."
     ),
     "bytes_formula": (
         "This walk asked for {read} bytes to read and {written} to write (formula; the kernel is compiled "
         "here, and a compiled kernel has no counter)."
     ),
+    "kernels": "the kernel's",
+    "twins": "the twin's",
     "same": "the same to the byte",
     "differs": "they differ by {bytes}, which is a fault of ours",
     "head": (

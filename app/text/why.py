@@ -3,6 +3,8 @@
 [1] Dao, Fu, Ermon, Rudra, Ré 2022, "FlashAttention", arXiv 2205.14135.
 [2] Dao 2023, "FlashAttention-2", arXiv 2307.08691.
 [3] Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", arXiv 1805.02867.
+[4] Shah, Bikshandi, Zhang, Thakkar, Ramani, Dao 2024, "FlashAttention-3", arXiv 2407.08608.
+[5] Osama, Merrill, Cecka, Garland, Owens 2023, "Stream-K", arXiv 2301.03598.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 PAGE = {
     "title": "How it works",
     "lead": (
-        "Why a kernel that never stores the N × N matrix gives the same answer with less traffic. Five short parts, "
+        "Why a kernel that never stores the N × N matrix gives the same answer with less traffic. Seven short parts, "
         "each with a question to try on your own picture."
     ),
     "try": "Try it",
@@ -154,12 +156,65 @@ LOOPS = {
     "question": "Walk FlashAttention-1 over the same head. What is read and written at each step that FlashAttention-2 keeps?",
 }
 
+AT_ONCE = {
+    "title": "5. FlashAttention-3: at the same time",
+    "text": (
+        "Version 3 computes what version 2 computes. It was written for a chip, NVIDIA's Hopper, on which copies from memory and "
+        "matrix products run by themselves once they are started. A kernel that starts one and then waits for it gains nothing from "
+        "that. Version 3 has always several things under way [4, section 3]:"
+    ),
+    "reasons": (
+        "- **Warps with different jobs.** One warp fetches tiles and does nothing else; the others compute and never fetch. What is "
+        "needed next arrives while the tile before is in use.\n"
+        "- **A product behind each softmax.** The scores of the next tile need nothing from this tile's softmax. So their product is "
+        "started early, and the matrix units work while the exponentials are taken.\n"
+        "- **Turns.** Two groups of warps hold different queries. While one multiplies, the other is in its softmax; then they swap."
+    ),
+    "why": (
+        "The softmax deserves this care. An H100 does 989 trillion operations a second on its matrix units, but only 3.9 trillion "
+        "exponentials [4, section 3.1]: one for every 254 operations. A head of {d} numbers needs one for every {operations} "
+        "(4 × {d}), so one after the other the exponentials would add {share} to the time of the products (formula)."
+    ),
+    "eight_bits": (
+        "**FP8** is a second gain of version 3, not the first. With numbers of 8 bits the matrix units are twice as fast, but such a "
+        "number has three binary digits after the leading one, and one outlier in a block would leave the others hardly any. So "
+        "each block has its own scale, and Q and K are both turned by one random rotation first, called *incoherent processing* [4, "
+        "section 3.3]. A rotation spreads an outlier over all numbers of its vector, and leaves every product $q \\cdot k$ as it is."
+    ),
+    "question": (
+        "Walk FlashAttention-3. Which tile of keys comes first, and why does no later one need a mask?"
+    ),
+}
+
+LAST_WAVE = {
+    "title": "6. Nobody waits at the end",
+    "text": (
+        "Tiles of queries are worked on in waves, one tile on each multiprocessor. The last wave is seldom full: with 150 tiles on 132 "
+        "multiprocessors, 18 are at work in the second wave and 114 have nothing to do, so the whole takes as long as 264 tiles would."
+    ),
+    "yours": (
+        "Your picture's {heads} heads are {tiles} tiles of {rows} queries. On {gpu} with {sms} multiprocessors that is {waves} "
+        "(formula)."
+    ),
+    "one_wave": "one wave, {share} full",
+    "waves": "{count} waves, the last one {share} full",
+    "cut": (
+        "So what is left for the last wave can be cut the other way, along its keys: every multiprocessor gets an equal share of them [5, "
+        "for matrix products]. A tile of queries then has several outputs, each of some of the keys, and part 3 says how to "
+        "join them: m and l of each are enough, or their log-sum-exp. It costs a few bytes, for the shares go through memory in float32, "
+        "and a small kernel more. Our kernel cuts where that is less than the time that would be lost."
+    ),
+    "question": (
+        "Take tiles of 16 queries. How many tiles has your head now, and what does each of them read again?"
+    ),
+}
+
 NOT = {
-    "title": "5. What FlashAttention is not",
+    "title": "7. What FlashAttention is not",
     "text": (
         "- **Not fewer operations.** The same two matrix products forward, and a little rescaling. Backward it computes the "
-        "scores a second time [1, section 3.1]: five products where a kernel that kept them needs four; ours takes seven, so as "
-        "to need no atomic additions. It is faster because it moves fewer bytes.\n"
+        "scores a second time [1, section 3.1]: five products where a kernel that kept them needs four; our FlashAttention-2 takes "
+        "seven, so as to need no atomic additions. It is faster because it moves fewer bytes.\n"
         "- **Not an approximation.** Every query meets every key that it may see, and the result is the textbook's up to rounding.\n"
         "- **Not linear in everything.** Memory beyond inputs and output grows with N. Traffic still grows with N²: "
         "about $N^2 d^2 / M$ numbers, where d is the head's width and M the numbers that fit on the chip, against $N d + N^2$ [1, theorem 2, for "
@@ -190,5 +245,15 @@ SOURCES = (
     (
         "[3] M. Milakov, N. Gimelshein 2018. Online normalizer calculation for softmax.",
         "https://arxiv.org/abs/1805.02867",
+    ),
+    (
+        "[4] J. Shah, G. Bikshandi, Y. Zhang, V. Thakkar, P. Ramani, T. Dao 2024. FlashAttention-3: Fast and Accurate Attention "
+        "with Asynchrony and Low-precision.",
+        "https://arxiv.org/abs/2407.08608",
+    ),
+    (
+        "[5] M. Osama, D. Merrill, C. Cecka, M. Garland, J. D. Owens 2023. Stream-K: Work-centric Parallel Decomposition for Dense "
+        "Matrix-Matrix Multiplication on the GPU.",
+        "https://arxiv.org/abs/2301.03598",
     ),
 )

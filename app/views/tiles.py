@@ -8,6 +8,7 @@ from app import compute, session
 from app.arrival import settled
 from app.controls import tiles as choices
 from app.controls.save_walk import origin_of, save_walk_choice
+from app.controls.tiles_beyond import beyond
 from app.controls.tiles_picture import picture_popover
 from app.controls.tiles_player import player, player_data
 from app.controls.tiles_proof import proof
@@ -55,6 +56,7 @@ def walking() -> None:
     data = player_data(state, tiles, shown, trace, found)
     player(data)
     proof(found[0], found[1] if len(found) > 1 else None)
+    beyond(found[0].walk)
     save_walk_choice(data, origin_of(state))
 
 
@@ -65,5 +67,6 @@ def walks(state: State, trace: Trace, tiles: Tiles) -> list[Walked]:
     line.caption(choices.subject(state, trace, tiles, PAGE["walking"]))
     whole = compute.walked(state, trace, choices.whole(tiles), query_tile)
     found = [whole, *([compute.walked(state, trace, tiles, query_tile)] if tiles.broken else [])]
-    line.caption(choices.subject(state, trace, tiles, PAGE["subject"]))
+    subject = choices.subject(state, trace, tiles, PAGE["subject"])
+    line.caption(f"{subject} {whole.walk.note}".rstrip())
     return found

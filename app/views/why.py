@@ -1,6 +1,7 @@
-"""How it works: five short parts on why tiles give the softmax of the whole row, with less traffic.
+"""How it works: seven short parts on why tiles give the softmax of the whole row, with less traffic and less waiting.
 
-Sources: Dao et al. 2022 (FlashAttention), Dao 2023 (FlashAttention-2), Milakov and Gimelshein 2018 (online softmax);
+Sources: Dao et al. 2022 (FlashAttention), Dao 2023 (FlashAttention-2), Milakov and Gimelshein 2018 (online softmax),
+Shah et al. 2024 (FlashAttention-3), Osama et al. 2023 (Stream-K);
 the sections are named where the text uses them, in `app.text.why`.
 """
 
@@ -17,10 +18,23 @@ from app.components.merge_formula import merge_formula
 from app.controls import why_figures as figures
 from app.controls.cost_chip import Chip, chip_of
 from app.controls.try_it import try_it
+from app.controls.turns_figure import taking_turns
 from app.figures.memories import memories
 from app.state import State
 from app.state_tiles import Tiles
-from app.text.why import LOOPS, MEMORY, MERGE, MERGE_TEXT, NOT, PAGE, PRESETS, SAFE, SOURCES
+from app.text.why import (
+    AT_ONCE,
+    LAST_WAVE,
+    LOOPS,
+    MEMORY,
+    MERGE,
+    MERGE_TEXT,
+    NOT,
+    PAGE,
+    PRESETS,
+    SAFE,
+    SOURCES,
+)
 from kernels import Problem
 
 WIDTH_PX = 760
@@ -100,6 +114,26 @@ def loops_part(state: State, problem: Problem, chip: Chip) -> None:
     try_it(LOOPS["question"], state, Tiles(algorithm="fa1"), "loops")
 
 
+def at_once_part(state: State, problem: Problem, chip: Chip) -> None:
+    """Warps with different jobs, a product behind each softmax, turns; and eight bits."""
+    st.subheader(AT_ONCE["title"], anchor="at-once")
+    st.markdown(AT_ONCE["text"])
+    st.markdown(AT_ONCE["reasons"])
+    st.html(taking_turns())
+    st.markdown(figures.exponentials(problem))
+    st.markdown(AT_ONCE["eight_bits"])
+    try_it(AT_ONCE["question"], state, Tiles(algorithm="fa3"), "at-once")
+
+
+def last_wave_part(state: State, problem: Problem, chip: Chip) -> None:
+    """The last wave, cut along the keys."""
+    st.subheader(LAST_WAVE["title"], anchor="last-wave")
+    st.markdown(LAST_WAVE["text"])
+    st.markdown(figures.waves(problem, chip))
+    st.markdown(LAST_WAVE["cut"])
+    try_it(LAST_WAVE["question"], state, Tiles(algorithm="fa3", tile=(16, 64)), "last-wave")
+
+
 def not_part(state: State, problem: Problem, chip: Chip) -> None:
     """Four things that it is taken for."""
     st.subheader(NOT["title"], anchor="not")
@@ -113,5 +147,7 @@ PARTS: tuple[Callable[[State, Problem, Chip], None], ...] = (
     safe_part,
     merge_part,
     loops_part,
+    at_once_part,
+    last_wave_part,
     not_part,
 )

@@ -27,6 +27,7 @@ from app.figures.bars import Bar, Group, Mark, Tag, row, share, token_scale
 from app.text.cost import RATIO, ROW, TAG, WORK
 from kernels import Problem
 from kernels.bench.reading import Reading
+from kernels.registry import load
 from kernels.traffic import formula
 from kernels.traffic.roofs import H200_ON_CHIP
 from tests.app.played_jobs import PlayedJobs, fill
@@ -243,13 +244,29 @@ def test_a_cpu_has_bytes_of_some_and_times_of_others() -> None:
         "naive and fa2",
         "eager and torch-cpu-flash",
     ]
-    assert {*FOUR, "fa1"} == set(choices(SMALL, CPU))
+    assert {*FOUR, "fa1", "fa3"} == set(choices(SMALL, CPU))
 
 
 def test_what_cannot_run_here_says_why() -> None:
     found = known(PlayedJobs(), None, SMALL, ("flex", "sdpa-flash"), CPU)
     assert time_row(found)[0] == hbm_row(found)[0] == []
     assert len(here_words(found, SMALL, CPU)) == 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks what is said without a Hopper GPU")
+@pytest.mark.parametrize(
+    ("dtype", "shown"), [("float32", ["naive"]), ("float16", ["naive", "fa3"])]
+)
+def test_what_runs_on_one_gpu_only_has_bytes_and_says_what_it_needs(dtype, shown) -> None:
+    """fa3's bytes are known wherever its numbers are of 16 bits; its sentence stands below in any case."""
+    problem = replace(SMALL, queries=1370, keys=1370, dtype=dtype)
+    found = known(PlayedJobs(), None, problem, ("naive", "fa3"), CPU)
+    assert [bar[0] for bar in bars_of(hbm_row(found)[0])] == shown
+    assert time_row(found)[0] == memory_row(found)[0] == []
+    said = here_words(found, problem, CPU)
+    assert [sentence.partition(":")[0] for sentence in said[:1]] == ["naive"]
+    assert said[1:] == [load("fa3").supports(problem, CPU)]
+    assert "H100 or H200" in said[1]
 
 
 def test_a_jobs_readings_come_in_while_it_runs() -> None:

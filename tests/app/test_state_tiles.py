@@ -57,7 +57,7 @@ def test_any_text_gives_choices_that_can_be_written(params: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("walk", "fa3"),
+        ("walk", "fa9"),
         ("walk", ""),
         ("tile", "64"),
         ("tile", "64x63"),

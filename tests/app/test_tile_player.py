@@ -20,7 +20,7 @@ from tests.browser.player_cases import CASES, player_data
 
 SCRIPTS = {name: (door.FOLDER / name).read_text("utf-8") for name in door.MODULES}
 OWN = {name: text for name, text in SCRIPTS.items() if "/" not in name}
-IMPLEMENTATIONS = ("naive", "fa1", "fa2", "fa2-backward")
+IMPLEMENTATIONS = ("naive", "fa1", "fa2", "fa3", "fa2-backward")
 
 
 class Blob:

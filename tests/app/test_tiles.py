@@ -266,7 +266,7 @@ def traced() -> Trace:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("algorithm", ["naive", "fa1", "fa2"])
+@pytest.mark.parametrize("algorithm", ["naive", "fa1", "fa2", "fa3"])
 def test_the_last_step_is_the_real_kernels_output(
     traced: Trace, algorithm: str, causal: bool
 ) -> None:

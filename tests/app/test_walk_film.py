@@ -30,7 +30,7 @@ ORIGIN_HERE = Origin("Cat", "DINOv2 small", 11, 2, "torch 2, Triton 3", "2026-11
 WORDS = (*STILL.values(), *ORIGIN.values(), *IMPLEMENTATION.values())
 CASES = [
     (name, broken)
-    for name in ("fa1", "fa2", "naive", "fa2-backward")
+    for name in ("fa1", "fa2", "fa3", "naive", "fa2-backward")
     for broken in (None, *(one.name for one in BROKEN.values() if name in one.applies_to))
 ]
 
@@ -105,14 +105,34 @@ def test_the_weights_so_far_make_the_output_of_the_kernel(name, broken):
     torch.testing.assert_close(made, shown.output[ROW].double(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["fa1", "fa2"])
+@pytest.mark.parametrize("name", ["fa1", "fa2", "fa3"])
 def test_in_the_middle_the_weights_are_the_softmax_of_the_keys_so_far(name):
     shown = walked(name)
     q, k, _ = (tensor.double() for tensor in head())
     scores = shown.scale * q[TILE * 32 + ROW] @ k.T
     weights = weights_so_far(shown, 2, ROW)
-    np.testing.assert_allclose(weights[:96], torch.softmax(scores[:96], 0), atol=1e-5)
-    assert np.isnan(weights[96:]).all()
+    seen = np.arange(TOKENS) >= 64 if name == "fa3" else np.arange(TOKENS) < 96
+    np.testing.assert_allclose(weights[seen], torch.softmax(scores[seen], 0), atol=1e-5)
+    assert np.isnan(weights[~seen]).all()
+
+
+@pytest.mark.parametrize("name", ["fa2", "fa3"])
+def test_the_plane_shows_what_was_seen_and_nothing_else(name):
+    """Of the band of weights: from the left, or in fa3 from the right."""
+    shown = walked(name)
+    spans = [walk_places.seen(shown, n) for n in range(len(shown.steps))]
+    if name == "fa2":
+        assert spans == [(0, 32), (0, 64), (0, 96), (0, 128), (0, 136)]
+    else:
+        assert spans == [(128, 136), (96, 136), (64, 136), (32, 136), (0, 136)]
+    side = TOKENS * 4
+    band = Image.new("RGB", (side, 4 * shown.rows), (1, 2, 3))
+    pixels = np.asarray(walk_places.plane(shown, 1, side, band))[4 * TILE * 32 + 60]
+    first, end = spans[1]
+    painted = (pixels == (1, 2, 3)).all(-1).nonzero()[0] // 4
+    assert painted.min() >= first
+    assert painted.max() < end
+    assert len(set(painted.tolist())) > (end - first) // 2
 
 
 def test_a_causal_walk_has_no_weight_behind_its_own_token():

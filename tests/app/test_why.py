@@ -11,9 +11,11 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from app.components.merge_formula import door
+from app.controls import turns_figure
 from app.controls import why_figures as figures
 from app.controls.cost_chip import Chip, chip_of
 from app.figures.memories import Memory, memories
+from app.figures.turns import Block, Lane, Scene, turns
 from app.text import why as words
 from app.views import why
 from kernels import Problem
@@ -104,6 +106,50 @@ def test_the_law_is_told_with_the_tokens_from_which_it_holds():
     assert f"{math.ceil(numbers / 64):,} tokens" in told
 
 
+def test_exponentials_are_told_for_this_head():
+    """254 operations of the matrix units for each exponential, and 4 for each number of a head's width."""
+    told = figures.exponentials(HEADS)
+    assert "every 256 (4 × 64)" in told
+    assert "add 99 %" in told
+    assert "add 50 %" in figures.exponentials(Problem(1, 6, 9, 9, 128))
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (Problem(1, 6, 1370, 1370, 64), "48 tiles of 192 queries. On the recorded H200 with 132 "),
+        (Problem(1, 6, 1370, 1370, 64), "that is one wave, 36 % full"),
+        (Problem(1, 6, 5477, 5477, 64), "that is 2 waves, the last one 32 % full"),
+        (Problem(1, 132, 192, 192, 64), "that is one wave, 100 % full"),
+    ],
+)
+def test_how_full_the_last_wave_is(problem, told):
+    assert told in figures.waves(problem, H200)
+
+
+def test_turns_stand_side_by_side():
+    """As much work done twice as fast in the drawing, which says that it is one."""
+    slow, fast = turns_figure.together(), turns_figure.in_turns()
+    assert {lane.slots for one in (slow, fast) for lane in one.lanes} == {8}
+    done = [sum(block.kind == "multiply" for block in one.lanes[0].blocks) for one in (slow, fast)]
+    assert done == [2, 4]
+    html = turns_figure.taking_turns()
+    assert "A drawing, not measured." in html
+    assert html.count("later") == 1 + 2 + 2 + 2 + 4 + 4 + 4  # a rule, and the second half of each lane
+    busy = [block.kind for block in fast.lanes[2].blocks]
+    assert busy == ["multiply"] * 8
+    for at in range(8):  # never two groups at the same work
+        first, second = (fast.lanes[n].blocks[at].kind for n in (0, 1))
+        assert first != second
+
+
+def test_turns_escapes_and_refuses_lanes_that_cannot_stand_side_by_side():
+    short, long = Lane("a<b", [Block("multiply", "x")]), Lane("c", [Block("softmax", "y", 2)])
+    assert "a&lt;b" in turns([Scene("one", [short])], "drawn")
+    with pytest.raises(ValueError, match="not equally long"):
+        turns([Scene("both", [short, long])], "drawn")
+
+
 def test_memories_escapes_and_widens():
     html = memories([Memory("a<b", "1 kB", "here", "x"), Memory("c", "2 kB", "here", "y")])
     assert "a&lt;b" in html
@@ -164,29 +210,37 @@ def only_the_page() -> None:
     guarded(why.page)()
 
 
-def test_the_page_has_five_parts_and_a_question_for_each():
+PARTS = (
+    words.MEMORY,
+    words.SAFE,
+    words.MERGE_TEXT,
+    words.LOOPS,
+    words.AT_ONCE,
+    words.LAST_WAVE,
+    words.NOT,
+)
+
+
+def test_the_page_has_seven_parts_and_a_question_for_each():
     page = AppTest.from_function(only_the_page, default_timeout=60).run()
     assert not page.exception
     assert not page.error
-    parts = (words.MEMORY, words.SAFE, words.MERGE_TEXT, words.LOOPS, words.NOT)
-    assert [title.value for title in page.subheader] == [part["title"] for part in parts]
+    assert [title.value for title in page.subheader] == [part["title"] for part in PARTS]
+    assert [part["title"][:3] for part in PARTS] == [f"{n}. " for n in range(1, 8)]
     asked = [
         text.value for text in page.markdown if text.value.startswith(f"**{words.PAGE['try']}")
     ]
-    assert len(asked) == 5
+    assert len(asked) == 7
     assert "926 tokens" in "".join(text.value for text in page.markdown)  # the cat's, at 518 px
 
 
 def test_no_line_break_is_spelled_out():
-    tables = (words.PAGE, words.MEMORY, words.SAFE, words.MERGE_TEXT, words.LOOPS, words.NOT)
-    texts = [str(value) for table in tables for value in table.values()]
+    texts = [str(value) for table in (words.PAGE, *PARTS) for value in table.values()]
     assert not [text for text in texts if re.search(r"\\n(?![a-z])", text)]
 
 
 def test_every_paper_that_is_named_stands_at_the_foot():
-    texts = [
-        str(part) for part in (words.MEMORY, words.SAFE, words.MERGE_TEXT, words.LOOPS, words.NOT)
-    ]
+    texts = [str(part) for part in PARTS]
     named = set(re.findall(r"\[(\d)[,\]]", "".join(texts)))
     assert named == {str(n + 1) for n in range(len(words.SOURCES))}
     foot = [text for text, _ in words.SOURCES]

@@ -105,7 +105,7 @@ def take(implementation: str, broken: str | None = None, scale: float = 1.0) -> 
     return walk(scale * q, k, v, implementation, 1, CASE.block, CASE.block, broken=broken)
 
 
-@pytest.mark.parametrize("implementation", ["fa1", "fa2", "naive"])
+@pytest.mark.parametrize("implementation", ["fa1", "fa2", "fa3", "naive"])
 def test_the_map_rebuilds_the_output_at_every_step(offline, implementation):
     right = take(implementation)
     offline.open(right)
@@ -136,7 +136,7 @@ def test_a_broken_map_holds_the_weights_that_the_mistake_gave(offline, implement
         assert not re.search(r"undefined|\{\w+\}", offline.text())
 
 
-@pytest.mark.parametrize("implementation", ["fa1", "fa2"])
+@pytest.mark.parametrize("implementation", ["fa1", "fa2", "fa3"])
 def test_the_formulas_hold_with_the_numbers_that_stand_in_them(offline, implementation):
     names = [None, *(m.name for m in BROKEN.values())]
     for name in names:
@@ -172,6 +172,64 @@ def test_beside_a_broken_walk_the_sentence_speaks_of_the_right_one(offline):
         offline.open(right, broken)
         said = offline.page.locator("p.sentence").inner_text()
         assert said.startswith(PLAYER["say_right"]) == (broken is not None)
+
+
+def test_fa3_walks_from_the_last_keys_to_the_first(offline):
+    """The plane fills from the right, the partial tile first, and what was held from the start is read there."""
+    offline.open(take("fa3"))
+    assert "Keys 128 to 144, the first tile" in offline.text()
+    reads = offline.page.locator(".lane.hbm .matrix").first
+    assert reads.get_attribute("data-deed") == "read"
+    page = offline.page.locator(".tile-player")
+    for _ in range(2):
+        page.press("ArrowRight")
+    offline.page.locator(".tile-player[data-step='2']").wait_for()
+    offline.page.wait_for_timeout(500)  # until the tile stands still
+    assert "Keys 64 to 95" in offline.text()
+    assert reads.get_attribute("data-deed") == "was"
+    row = offline.page.locator(".plane-map").evaluate(
+        "c => [...c.getContext('2d').getImageData(0, Math.round(c.height * 0.3), c.width, 1).data]"
+    )
+    colours = np.array(row, np.uint8).reshape(-1, 4)[:, :3].astype(int)
+    saturated = (colours.max(1) - colours.min(1)) > 60
+    seen = 64 / CASE.tokens
+    places = np.arange(len(colours)) / len(colours)
+    assert saturated[places > seen + 0.05].mean() > 0.8
+    assert saturated[(places > 0.03) & (places < seen - 0.05)].mean() < 0.1
+    page.press("End")
+    offline.page.get_by_text("That was the last tile, the first keys").first.wait_for()
+
+
+def test_a_maximum_that_lags_behind_is_told(offline):
+    """In wide heads fa3 rescales seldom; the map rebuilds the output all the same."""
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = torch.randn(3, CASE.tokens, 80, generator=generator)
+    right = walk(3 * q, k, v, "fa3", 1, 32, 32)
+    offline.open(right)
+    said = set()
+    for at in range(len(right.steps)):
+        found = offline.read(at, broken=False)
+        rebuilt = np.nan_to_num(found["map"]) @ v.double().numpy()
+        np.testing.assert_allclose(found["output"], rebuilt, rtol=1e-3, atol=1e-4)
+        offline.page.locator(".tile-player select").first.select_option(str(ROW))
+        said.add(offline.page.locator("p.sentence").inner_text())
+        offline.page.locator(".tile-player").press("ArrowRight")
+        offline.page.wait_for_timeout(60)
+    assert any("so the maximum stays for now" in sentence for sentence in said), said
+    assert "if far above m_old" in offline.text()
+    assert not re.search(r"undefined|NaN|\{\w+\}", offline.text())
+
+
+def test_a_causal_walk_of_fa3_says_when_a_row_meets_its_first_key(offline):
+    q, k, v = head()
+    right = walk(
+        q, k, v, "fa3", 2, 32, 16, causal=True
+    )  # of the last 16 keys the first rows see none
+    offline.open(right)
+    assert "hidden from this row by the causal mask" in offline.text()
+    offline.page.locator(".tile-player").press("ArrowRight")
+    offline.page.get_by_text("the first that this row may see").first.wait_for()
+    assert not re.search(r"undefined|NaN|\{\w+\}", offline.text())
 
 
 def test_the_backward_pass_shows_its_own_numbers(offline):

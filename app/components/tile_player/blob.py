@@ -113,7 +113,7 @@ def pack(data: PlayerData, seq: int = 0) -> bytes:
 
 def pack_walk(walk: Walk, sections: Sections) -> dict[str, object]:
     names = ("implementation", "broken", "causal", "scale", "block_q", "block_k", "query_start")
-    names += ("rows", "tokens", "head_dim", "dtype")
+    names += ("rows", "tokens", "head_dim", "dtype", "most_rise")
     names += ("formula_read", "formula_written", "head_read", "head_written", "bytes_source")
     packed: dict[str, object] = {name: getattr(walk, name) for name in names}
     packed["largest_error"] = number(walk.largest_error)

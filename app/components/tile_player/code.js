@@ -27,7 +27,8 @@ export function codeView(player) {
     const block = [...lines.children].find((one) => one.dataset.title === player.title);
     for (const one of lines.children) one.classList.toggle("lit", one === block);
     const step = player.data.header.story.find((one) => one.title === player.title);
-    say(view.title, player.words.code);
+    const { implementation } = player.data.walk;
+    say(view.title, player.words.code_of[implementation] ?? player.words.code);
     say(view.hint, step ? step.file : "");
     say(story, step ? firstSentences(step.text) : "");
     box.setAttribute("aria-label", player.words.code_label);

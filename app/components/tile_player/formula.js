@@ -7,6 +7,7 @@ import { asText, stepValues } from "./values.js";
 /** The templates of a walk's formulas: {id: [title of the story's step, symbols, with numbers]}. */
 function linesOf(words, walk, step) {
   const lines = { ...words.formula[step.phase || walk.implementation] };
+  if (walk.most_rise > 0) lines.max = [lines.max[0], ...words.formula_lazy];
   const changes = words.formula_broken[walk.broken]?.[walk.implementation] ?? {};
   for (const [id, change] of Object.entries(changes)) {
     if (id in lines) lines[id] = [lines[id][0], ...change, true];

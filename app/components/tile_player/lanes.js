@@ -18,6 +18,9 @@ const PLACES = {
     },
     sram: { k: "new", v: "new", q: "new", o: "new", ml: "new", s: "made" },
   },
+  get fa3() {
+    return this.fa2;
+  },
   "fa2-backward": {
     hbm: {
       q: ["query", "held"], do: ["query", "held"], k: ["key", "read"], v: ["key", "read"],
@@ -52,10 +55,10 @@ export function lanesView(player) {
       const { words } = player;
       const step = walk.steps[player.step];
       const places = PLACES[step.phase || walk.implementation];
-      const isLast = player.step === walk.last;
+      const ends = [player.step === 0, player.step === walk.last];
       say(view.title, words.lanes);
       say(view.hint, words.lanes_hint);
-      drawHbm(lanes.hbm, places.hbm, walk, step, words, isLast);
+      drawHbm(lanes.hbm, places.hbm, walk, step, words, ends);
       drawL2(lanes.l2, walk, step, header.on_chip, words);
       drawSram(lanes.sram, places.sram, words);
       drawMeter(lanes.sram, meter, track, header, words);
@@ -81,7 +84,7 @@ function chips(lane, names, make) {
   return [...lane.body.children];
 }
 
-function drawHbm(lane, matrices, walk, step, words, isLast) {
+function drawHbm(lane, matrices, walk, step, words, [isFirst, isLast]) {
   say(lane.title, words.hbm);
   say(lane.note, words.hbm_note[step.phase || walk.implementation]);
   const names = Object.keys(matrices);
@@ -99,7 +102,7 @@ function drawHbm(lane, matrices, walk, step, words, isLast) {
     const isSquare = axis === "square";
     lit.style.left = `${(100 * (isSquare ? step.key_start : start)) / walk.tokens}%`;
     lit.style.width = `${(100 * (isSquare ? step.keys : count)) / walk.tokens}%`;
-    const now = deedNow(deed, step.key_start === 0, isLast);
+    const now = deedNow(deed, isFirst, isLast);
     row.dataset.deed = now;
     say(row.querySelector(".deed"), words.deeds[now]);
   });

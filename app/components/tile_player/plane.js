@@ -133,9 +133,11 @@ function drawPlane({ context, width, height, ratio }, walk, index, progress, ink
   }
   if (walk.causal) hideTriangle(context, walk, perToken, ink);
 
-  const seen = x + wide * (walk.implementation === "fa1" ? 1 : progress);
+  const done = walk.implementation === "fa1" ? 1 : progress;
+  const [from, to] = walk.fromTheEnd ? [x + wide * (1 - done), width] : [0, x + wide * done];
+  const source = [from, to - from].map((place) => Math.round(place / perToken[0]));
   context.imageSmoothingEnabled = false;
-  context.drawImage(band, 0, 0, Math.max(1, Math.round(seen / perToken[0])), band.height, 0, y, seen, tall);
+  context.drawImage(band, source[0], 0, Math.max(1, source[1]), band.height, from, y, to - from, tall);
   drawLines(context, walk, perToken, ratio, ink);
 
   context.lineWidth = 1.5 * ratio;

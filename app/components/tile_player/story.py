@@ -6,9 +6,10 @@ from app.components.tile_player.data import StoryLines
 from kernels.story import story
 from kernels.trace import TITLES, Walk
 
-BEFORE = {"fa2": ("Take a tile of queries",)}
+BEFORE = {"fa2": ("Take a tile of queries",), "fa3": ("Take the last keys first",)}
 AFTER = {
     "fa2": ("Divide once", "Save the log-sum-exp"),
+    "fa3": ("Divide once",),
     "fa1": ("Finish at the last visit",),
 }
 """Steps of the story that only the first or the last tile of a walk passes."""

@@ -13,7 +13,7 @@ export function stepValues(walk, index, row) {
   const isFirst = index === 0 || walk.steps[index - 1].phase !== step.phase;
   const oldOut = isFirst ? 0 : walk.steps[index - 1].get("output")[place];
   const values = { ...state, out, old_out: oldOut, log_sum_exp: walk.logSumExp[row] };
-  values.new_out = out * (dividesInFa2(walk) ? state.sum : 1) - oldOut * keptFactor(walk, state);
+  values.new_out = out * (dividesEarly(walk) ? state.sum : 1) - oldOut * keptFactor(walk, state);
   const soFar = outputSoFar(walk, index, row);
   values.divided = soFar ? soFar[0] : NaN;
   for (const name of ["weights", "grad_weights"]) if (step.has(name)) values[name] = step.get(name)[state.at];
@@ -24,13 +24,13 @@ export function stepValues(walk, index, row) {
   return values;
 }
 
-function dividesInFa2(walk) {
-  return walk.implementation === "fa2" && walk.broken === "divided-every-step";
+function dividesEarly(walk) {
+  return walk.dividesLast && walk.broken === "divided-every-step";
 }
 
 /** By what the old output enters the new one, before any division. */
 function keptFactor(walk, { rescale }) {
-  const isKept = walk.implementation === "fa2" && walk.broken === "output-not-rescaled";
+  const isKept = walk.dividesLast && walk.broken === "output-not-rescaled";
   return walk.flash && !isKept ? rescale : 1;
 }
 
@@ -43,6 +43,7 @@ export function asText(values, player, walk) {
   texts.keys = fill(step.keys === 1 ? words.one_key : words.keys, range);
   texts.row = player.rowText;
   texts.scale = figure(walk.scale);
+  texts.most_rise = figure(walk.most_rise, 2);
   return texts;
 }
 
@@ -53,15 +54,18 @@ export function sentence(player) {
   const step = walk.steps[player.step];
   const values = stepValues(walk, player.step, player.row);
   const texts = asText(values, player, walk);
-  const parts = [fill(words.say[kindOf(walk, step, values)], texts)];
+  const parts = [fill(words.say[kindOf(walk, player.step, values)], texts)];
   if (player.step === walk.last) parts.push(fill(words.say_last[walk.implementation], texts));
   return (broken ? [words.say_right, ...parts] : parts).join(" ");
 }
 
-function kindOf(walk, step, { tileMax, oldMax }) {
-  if (step.phase) return step.phase;
+function kindOf(walk, index, { tileMax, oldMax, maximum }) {
+  const { phase } = walk.steps[index];
+  if (phase) return phase;
   if (tileMax === -Infinity) return "hidden";
   if (!walk.flash) return "backward";
-  if (step.key_start === 0) return "first";
-  return tileMax > oldMax ? "rose" : "stays";
+  if (index === 0) return "first";
+  if (oldMax === -Infinity) return "first_seen"; // a causal mask hid all that fa3 passed before
+  if (tileMax > oldMax) return maximum === oldMax ? "lags" : "rose";
+  return "stays";
 }

@@ -3,6 +3,7 @@
 import { decodeHalf } from "../patch_canvas/blob.js";
 
 const DIVIDED = "divided-every-step";
+const FLASH = ["fa1", "fa2", "fa3"];
 
 /** Arrays are views into the bytes; half precision is decoded when it is first asked for. */
 export function readPlayer(bytes) {
@@ -40,8 +41,10 @@ function openWalk(packed, array) {
     steps.filter((step) => step.phase === joined[name]), name, packed.rows, keys,
   );
   const last = steps.length - 1;
-  const flash = packed.implementation === "fa1" || packed.implementation === "fa2";
-  const walk = { ...packed, steps, last, flash };
+  const flash = FLASH.includes(packed.implementation);
+  const dividesLast = flash && packed.implementation !== "fa1";
+  const fromTheEnd = packed.implementation === "fa3"; // its first tile holds the last keys
+  const walk = { ...packed, steps, last, flash, dividesLast, fromTheEnd };
   walk.output = array(packed.output);
   walk.logSumExp = array(packed.log_sum_exp);
   return walk;
@@ -126,7 +129,7 @@ function factorsAt(walk, step, row) {
 
 /** Whether the output as the kernel holds it still waits for its division by the sum. */
 function waitsForDivision(walk) {
-  return walk.implementation === "fa2" && walk.broken !== DIVIDED;
+  return walk.dividesLast && walk.broken !== DIVIDED;
 }
 
 /**
