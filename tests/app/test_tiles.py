@@ -14,7 +14,7 @@ from app.controls.tiles_player import place_in
 from app.controls.tiles_proof import bytes_of_walk, scientific
 from app.samples import SAMPLES
 from app.state_tiles import ALGORITHMS, IN_ADDRESS, SIDES, Tiles, applies
-from app.text.tiles import CHOICE, PAGE, PROOF
+from app.text.tiles import BEYOND, CHOICE, PAGE, PROOF
 from kernels.trace import BROKEN, TraceError
 from vit import load_image, load_model
 from vit.trace import Trace
@@ -91,6 +91,19 @@ def test_the_first_page_needs_no_address(open_page: Open) -> None:
     assert sentences(page) == []
     mine = {name: text for name, text in address(page).items() if name in IN_ADDRESS.values()}
     assert mine == {"walk": "fa2", "tile": "64x64", "mask": "0", "step": "0"}
+
+
+def test_a_walk_of_a_twin_says_so_and_what_it_cannot_show(open_page: Open) -> None:
+    page = open_page(walk="fa3")
+    assert is_drawn(page)
+    assert sentences(page) == []
+    said = words(page)
+    assert "the numbers of fa3's twin" in said
+    assert BEYOND["title"] in said
+    assert "counted at the twin's own loads and stores" in said
+    assert any("A drawing, not measured." in part.proto.body for part in page.get("html"))
+    assert [one.label for one in page.expander] == [BEYOND["steps"]]
+    assert BEYOND["title"] not in words(open_page(walk="fa2"))
 
 
 def test_a_link_opens_its_very_step(open_page: Open) -> None:
