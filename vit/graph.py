@@ -25,7 +25,11 @@ GRAPH_TOKENS = 6000
 """The largest picture that is replayed. Beyond it the GPU is busy for longer than Python launches."""
 
 KEPT_GRAPHS = 3
-"""How many sizes a model keeps graphs for; the one not used for longest goes first."""
+"""How many sizes a model keeps graphs for; the one not used for longest goes first.
+
+A graph of ViT-S in half precision holds 41 MB at 518 pixels and 167 MB at 1036: q, k and v of every layer, and
+what one block works with. The trace that is copied out of it comes on top.
+"""
 
 GRAPHED = ("fa2", "fa3")
 """Implementations that are replayed. The others are here to compare, and run kernel by kernel."""

@@ -154,3 +154,17 @@ def test_gpu_gradients_still_flow() -> None:
     tokens, weight, bias = norm_inputs((5, 64), torch.float16, "cuda")
     layer_norm(tokens, weight.requires_grad_(True), bias, EPS).sum().backward()
     assert weight.grad is not None
+
+
+@pytest.mark.interpreter
+def test_tiles_fill_a_gpu_and_fit() -> None:
+    from kernels.fused_triton import tiles_for
+
+    for rows in (1, 257, 1370, 4096, 21905):
+        for columns, inner in [(384, 384), (384, 1536), (192, 192), (64, 64), (1024, 4096)]:
+            tiles = tiles_for(rows, columns, inner)
+            assert columns % tiles.block_columns == inner % tiles.block_inner == 0
+            numbers = (tiles.block_rows + tiles.block_columns) * tiles.block_inner
+            assert 2 * numbers * tiles.stages <= 99 * 2**10
+    assert tiles_for(1370, 384, 1536).block_rows == 64
+    assert tiles_for(4096, 384, 1536).block_rows == 128

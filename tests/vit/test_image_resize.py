@@ -82,6 +82,7 @@ def test_gpu_gives_the_cpus_bytes(side: int, crop, monkeypatch) -> None:
         on_cpu = resized(photo.picture, *grid.input_size, grid.box, "cpu")
         assert on_gpu.is_cuda
         assert torch.equal(on_gpu.cpu(), on_cpu)
-        with monkeypatch.context() as patch:
-            patch.setattr(resize, "MOST_PIXELS", 1)
-            assert not resized(photo.picture, *grid.input_size, grid.box, "cuda").is_cuda
+        for limit in ("MOST_READ", "MOST_MADE"):
+            with monkeypatch.context() as patch:
+                patch.setattr(resize, limit, 1)
+                assert not resized(photo.picture, *grid.input_size, grid.box, "cuda").is_cuda

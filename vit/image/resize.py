@@ -18,8 +18,9 @@ from torch import Tensor
 
 from vit.grid import Box
 
-MOST_PIXELS = 2**24
-"""Pixels read or made on a GPU; more go through Pillow, in the computer's own memory."""
+MOST_READ, MOST_MADE = 2**22, 2**24
+"""Pixels read and made on a GPU. A larger picture takes longer to get there than Pillow takes to resize it, and a
+larger result more of a GPU's memory than it is worth; both go through Pillow."""
 
 REACH = 2.0
 """Bicubic looks this far to each side, in pixels of the coarser of the two pictures."""
@@ -38,8 +39,9 @@ def resized(
     start = max(0, math.floor(top - margin))
     end = min(picture.height, math.ceil(bottom + margin))
     top, bottom = top - start, bottom - start
-    pixels = max((end - start) * max(picture.width, width), height * width)
-    if torch.device(device).type == "cuda" and pixels <= MOST_PIXELS:
+    read = (end - start) * picture.width <= MOST_READ
+    made = max(end - start, height) * width <= MOST_MADE
+    if torch.device(device).type == "cuda" and read and made:
         rows = np.array(picture.crop((0, start, picture.width, end)))
         across = along(torch.from_numpy(rows).to(device), 1, width, left, right)
         return along(across, 0, height, top, bottom)
