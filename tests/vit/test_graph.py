@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels import implementations
 from tests.vit.conftest import SAMPLES, TINY
 from vit import Photo, graph, load_image, load_model
 from vit.config import ViTConfig
-from vit.graph import GRAPH_TOKENS, Graphs, reason_against
+from vit.graph import GRAPH_TOKENS, GRAPHED, Graphs, reason_against
 from vit.model import VisionTransformer
 from vit.trace import LayerTrace
 
@@ -245,16 +246,21 @@ def photos() -> list[Photo]:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("name", ["auto", *GRAPHED])
 @pytest.mark.parametrize("side", SIDES)
-def test_gpu_replayed_is_launched_bit_for_bit(half, launched, photos, side: int) -> None:
+def test_gpu_replayed_is_launched_bit_for_bit(half, launched, photos, side: int, name: str) -> None:
     for photo in (*photos, photos[0]):
-        pixels, _ = half.prepare(photo, side)
-        assert reason_against(half, pixels, "auto") is None
-        assert torch.equal(half(pixels), launched(pixels))
-        ours, theirs = half.trace(photo, side), launched.trace(photo, side)
+        pixels, grid = half.prepare(photo, side)
+        if name != "auto":
+            why_not = implementations(half.problem(grid)).get(name, f"There is no {name} yet.")
+            if why_not is not None:
+                pytest.skip(why_not)
+        assert reason_against(half, pixels, name) is None
+        assert torch.equal(half(pixels, name), launched(pixels, name))
+        ours, theirs = half.trace(photo, side, name), launched.trace(photo, side, name)
         assert same(ours.layers, theirs.layers)
         assert (ours.grid, ours.implementation) == (theirs.grid, theirs.implementation)
-        assert same(half.trace(photo, side, only=-1).layers, theirs.layers[-1:])
+        assert same(half.trace(photo, side, name, only=-1).layers, theirs.layers[-1:])
     assert half.graphs.kept
     assert not launched.graphs.kept
 
