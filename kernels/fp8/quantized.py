@@ -1,0 +1,72 @@
+"""What attention in FP8 reads: q, k and v in e4m3 with their scales, padded and laid out for the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+E4M3 = torch.float8_e4m3fn
+LARGEST = 448.0
+"""The largest number in e4m3: 1.75 * 2^8."""
+
+QUERY_ROWS, KEY_ROWS = 64, 128
+"""Rows that share a scale: those of one warpgroup of queries, and one tile of keys."""
+
+PADDED_ROWS = 128
+"""Queries and keys are padded with zeros to a multiple of this."""
+
+CENTRE_KEYS = 1024
+"""The centre of the keys is the mean of at most so many of them, evenly spread."""
+
+HEAD_DIMS = (64, 128)
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """e4m3 numbers and float32 scales; number times scale is the value.
+
+    `q` [batch * heads, rows, head_dim] and `k` [batch * kv_heads, rows, head_dim], rotated or not;
+    `v` [batch * kv_heads, head_dim, rows], transposed, each 16 keys in the order of `key_order`.
+    `q_scale` [batch * heads, rows / 64], `k_scale` [batch * kv_heads, rows / 128], `v_scale`
+    [batch * kv_heads, head_dim]: one for a channel, so that it leaves the sum over keys and is applied once,
+    when the output is divided. A scale for each block of keys would be finer, but P would have to carry it.
+
+    `centred` keys had one vector c taken from all of them, which moves all scores of a query by q c and so leaves
+    the softmax alone; `q_offset` [batch * heads, rows] is that q c, and the log-sum-exp gets it back.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    q_scale: Tensor
+    k_scale: Tensor
+    v_scale: Tensor
+    q_offset: Tensor
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    rotated: bool
+    centred: bool
+
+    @property
+    def head_dim(self) -> int:
+        return self.q.shape[-1]
+
+
+def key_order(device: torch.device | None = None) -> Tensor:
+    """Which key of 16 stands at each place of v: int64 [16].
+
+    After Q K^T a thread holds columns 2q, 2q+1, 2q+8, 2q+9 of 16; as FP8 operand of P V it must hold
+    columns 4q ... 4q+3. Softmax and P V sum over the keys in any order, so V comes in the order in which
+    P already stands, and P's registers stay where they are.
+    """
+    place = torch.arange(16, device=device)
+    return place // 4 * 2 + place % 2 + place // 2 % 2 * 8
+
+
+def padded_rows(tokens: int) -> int:
+    return -(-tokens // PADDED_ROWS) * PADDED_ROWS

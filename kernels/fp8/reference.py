@@ -1,0 +1,118 @@
+"""Attention in FP8 as the kernel computes it, step by step in torch: to see its error without a GPU.
+
+What it leaves out is the order of additions, and that Hopper's FP8 products are summed with fewer bits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from kernels.fp8.quantized import (
+    CENTRE_KEYS,
+    E4M3,
+    KEY_ROWS,
+    LARGEST,
+    QUERY_ROWS,
+    Quantized,
+    key_order,
+    padded_rows,
+)
+from kernels.fp8.rotation import rotation_on
+
+P_DOUBLINGS = 8.0
+"""P is held times 2^8, so that its largest number, 256, is near e4m3's and small ones are not lost."""
+
+TINY = 1e-30
+
+
+def quantize_in_torch(
+    q: Tensor, k: Tensor, v: Tensor, rotate: bool = True, centre: bool = True, negate: bool = False
+) -> Quantized:
+    """What `kernels.fp8.to_e4m3` makes on a GPU, on any device."""
+    batch, heads, queries, _ = q.shape
+    kv_heads, keys = k.shape[1], k.shape[2]
+    q = -q if negate else q
+    offset = torch.zeros(batch * heads, padded_rows(queries), device=q.device)
+    if centre:
+        middle = centre_of(k)
+        of_query = middle.repeat_interleave(heads // kv_heads, 1)
+        offset[:, :queries] = (q.float() * of_query).sum(-1).flatten(0, 1)
+        k = (k.float() - middle).to(k.dtype)
+    q8, q_scale = rows_quantized(q, QUERY_ROWS, rotate)
+    k8, k_scale = rows_quantized(k, KEY_ROWS, rotate)
+    v8, v_scale = values_quantized(v)
+    return Quantized(
+        q8, k8, v8, q_scale, k_scale, v_scale, offset,
+        batch, heads, kv_heads, queries, keys, rotate, centre,
+    )  # fmt: skip
+
+
+def centre_of(k: Tensor) -> Tensor:
+    """The mean of at most CENTRE_KEYS keys of each head, evenly spread. -> float32 [batch, kv_heads, 1, head_dim]"""
+    sampled = min(k.shape[2], CENTRE_KEYS)
+    rows = torch.arange(sampled, device=k.device) * k.shape[2] // sampled
+    return k[:, :, rows].float().mean(2, keepdim=True)
+
+
+def rows_quantized(x: Tensor, block: int, rotate: bool) -> tuple[Tensor, Tensor]:
+    """[batch, heads, tokens, head_dim] -> e4m3 [batch * heads, rows, head_dim], scale [batch * heads, rows / block]."""
+    padded = with_rows(x.flatten(0, 1).float())
+    if rotate:
+        head_dim = x.shape[-1]
+        padded = padded @ rotation_on(x.device, torch.float32, head_dim) * head_dim**-0.5
+    blocks = padded.unflatten(1, (-1, block))
+    scale = (blocks.abs().amax((2, 3)) / LARGEST).clamp_min(TINY)
+    return (blocks / scale[..., None, None]).flatten(1, 2).to(E4M3), scale
+
+
+def values_quantized(v: Tensor) -> tuple[Tensor, Tensor]:
+    """[batch, heads, tokens, head_dim] -> e4m3 [batch * heads, head_dim, rows] in key order, scale [.., head_dim]."""
+    padded = with_rows(v.flatten(0, 1).float())
+    scale = (padded.abs().amax(1) / LARGEST).clamp_min(TINY)
+    numbers = (padded / scale[:, None]).unflatten(1, (-1, 16))[:, :, key_order(v.device)]
+    return numbers.flatten(1, 2).transpose(1, 2).to(E4M3).contiguous(), scale
+
+
+def with_rows(x: Tensor) -> Tensor:
+    """Zeros behind the last token, up to a whole number of tiles."""
+    return torch.nn.functional.pad(x, (0, 0, 0, padded_rows(x.shape[1]) - x.shape[1]))
+
+
+def values_of(held: Quantized) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v as the numbers and scales say, float32 [batch, heads, tokens, head_dim]; q and k still rotated,
+    k without its centre."""
+    q = held.q.float() * held.q_scale.repeat_interleave(QUERY_ROWS, 1)[..., None]
+    k = held.k.float() * held.k_scale.repeat_interleave(KEY_ROWS, 1)[..., None]
+    back = key_order(held.v.device).argsort()
+    v = held.v.float().transpose(1, 2).unflatten(1, (-1, 16))[:, :, back].flatten(1, 2)
+    v = v * held.v_scale[:, None]
+    return (
+        q[:, : held.queries].unflatten(0, (held.batch, held.heads)),
+        k[:, : held.keys].unflatten(0, (held.batch, held.kv_heads)),
+        v[:, : held.keys].unflatten(0, (held.batch, held.kv_heads)),
+    )
+
+
+def attention_of(held: Quantized, scale: float, causal: bool = False) -> tuple[Tensor, Tensor]:
+    """Attention of what was quantised, with P rounded to e4m3 too. -> output and log-sum-exp, float32.
+
+    `scale` is positive: quantise -q where it is not.
+    """
+    q, k, v = values_of(held)
+    group = held.heads // held.kv_heads
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scores = q @ k.transpose(-1, -2) * (scale * math.log2(math.e))
+    if causal:
+        seen = torch.ones(held.queries, held.keys, dtype=torch.bool, device=q.device)
+        scores = scores.masked_fill(~seen.tril(held.keys - held.queries), -math.inf)
+    shift = scores.amax(-1, keepdim=True) - P_DOUBLINGS
+    shift = shift.masked_fill(shift == -math.inf, 0.0)
+    weights = torch.exp2(scores - shift)
+    total = weights.sum(-1, keepdim=True)
+    output = weights.to(E4M3).float() @ v / total.masked_fill(total == 0.0, 1.0)
+    log_sum_exp = ((shift + total.log2()) * math.log(2.0)).squeeze(-1)
+    offset = held.q_offset[:, : held.queries].unflatten(0, (held.batch, held.heads))
+    return output, log_sum_exp + scale * offset
