@@ -29,7 +29,6 @@ PIECES = (
     (128, 64, 16),
     (256,),
     (256, 16),
-    (256, 64),
 )
 """How the keys of a head may be cut: at most three powers of two, of which only the last reaches past them."""
 
@@ -77,7 +76,7 @@ def launch_few(
     """Like `launch_short`, for so few heads that multiprocessors would be idle."""
     from kernels.fa3.short_tiles import ShortTiles, launch_tiles
 
-    return launch_tiles(q, k, v, scale, causal, ShortTiles(16, pieces_for(k.shape[2]), 4))
+    return launch_tiles(q, k, v, scale, causal, ShortTiles(64, pieces_for(k.shape[2]), 4))
 
 
 # --- many heads --------------------------------------------------------------------------------------------
@@ -91,8 +90,8 @@ def parts_of(heads: int, tiles: int, programs: int) -> int:
     """Into how many parts a head's tiles are best cut, so that all programs end at about the same time."""
 
     def longest(parts: int) -> float:
-        # Keys are brought once a part, which counts as half a tile.
-        return -(-heads * parts // programs) * (-(-tiles // parts) + 0.5)
+        # Keys are brought once a part, which counts as a quarter of a tile.
+        return -(-heads * parts // programs) * (-(-tiles // parts) + 0.25)
 
     return min(range(-(-tiles // MOST_TILES), tiles + 1), key=longest)
 
@@ -114,16 +113,15 @@ def launch_many(
     problem = Problem.of(q, k, causal)
     q, scale_log2e, negative = fold_scale(q, scale)
     q, k, v = copyable(q), copyable(k), copyable(v)
+    # Laid out [batch, queries, heads, dim], so that joining the heads again costs no copy.
     output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
     programs, heads = multiprocessors(q.device), problem.batch * problem.heads
     tiles = -(-problem.queries // ROWS.value)
     parts = parts_of(heads, tiles, programs)
     pieces, width = pieces_for(problem.keys), padded(problem.head_dim)
-    workers = 2 if causal or sum(pieces) > 208 else 3
-    stream = Stream(
-        width, pieces, -(-tiles // parts), parts, 2, 6, workers, causal, negative, False
-    )
+    stages, slots = (2, 6) if width <= 64 else (1, 4)
+    stream = Stream(width, pieces, -(-tiles // parts), parts, stages, slots, causal, negative, True)
     sizes = Sizes(heads * parts, problem.heads, problem.group, problem.queries, problem.keys)
     absent = [None] * (3 - len(pieces))
     with on_device_of(q):
@@ -138,8 +136,8 @@ def launch_many(
             sizes,
             -scale_log2e if negative else scale_log2e,
             stream,
-            160 if workers == 3 else 240,
             num_warps=4,
-            maxnreg=128 if workers == 3 else 168,
+            maxnreg=168,
+            launch_pdl=stream.close,
         )
     return output, log_sum_exp

@@ -1,8 +1,9 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportIndexIssue=false, reportAssignmentType=false
 """Attention over few keys for many heads, in Gluon for Hopper: heads stream past the multiprocessors.
 
-A program is one producer warp, which brings the keys and values of the next head while WORKERS warpgroups
+A program is one producer warp, which brings the keys and values of the next head while two warpgroups
 work on this one. A worker scores 64 queries against all keys at once: one maximum, one sum, one product.
+The workers take turns at the exponentials, so that each has the matrix units while the other does without.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kernels.hopper import (
+    FIRST_BARRIER,
+    arrive_at_if,
     fence_async_shared,
     gl,
     gluon,
@@ -24,6 +27,14 @@ from kernels.hopper import (
 ROWS = gl.constexpr(64)
 """Queries of one worker: the rows of one wgmma."""
 
+WORKERS = gl.constexpr(2)
+
+THREADS = gl.constexpr(256)
+"""Of both workers."""
+
+REGISTERS = gl.constexpr(240)
+"""Of a worker's thread: scores against 320 keys take 160 of them."""
+
 
 class Stream(NamedTuple):
     """What is compiled in."""
@@ -34,7 +45,6 @@ class Stream(NamedTuple):
     parts: int
     stages: int  # units whose keys and values are in shared memory at once
     slots: int  # tiles of queries there
-    workers: int
     causal: bool
     negative: bool  # the scale: then the lowest score weighs most
     close: bool  # launched while the kernel before is still at work
@@ -165,7 +175,9 @@ def highest(scores, query_start, sizes, scale_log2e, C: gl.constexpr):
 
 
 @gluon.jit
-def weigh(scores, shift, values, stage, full, phase, scale_log2e, C: gl.constexpr):
+def weigh(
+    scores, shift, values, stage, full, phase, scale_log2e, hand_over, other, C: gl.constexpr
+):
     """-> the sum of weights times V, and the sum of the weights."""
     O: gl.constexpr = score_layout(C.block_d)
     output = gl.full([ROWS, C.block_d], 0.0, gl.float32, O)
@@ -180,17 +192,29 @@ def weigh(scores, shift, values, stage, full, phase, scale_log2e, C: gl.constexp
         v = values[i].index(stage).reshape([C.pieces[i], C.block_d])
         output = warpgroup_mma(packed, v, output, is_async=True)
         kept += (packed,)  # its registers are read until the product is there
+    arrive_at_if(hand_over, FIRST_BARRIER + other, THREADS)
     kept = (output,) + kept  # noqa: RUF005  Gluon knows no *
     return warpgroup_mma_wait(0, deps=kept)[0], total
 
 
 @gluon.jit
+def take_turn(vector, condition, barrier):
+    """Wait at a named barrier, if so; what is worked out of the vector is worked out afterwards."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .pred p; setp.ne.u32 p, $4, 0; @p bar.sync $6, 256; mov.f32 $0, $2; mov.f32 $1, $3; }",
+        "=f,=f,f,f,r,r,r,r", [vector, condition.to(gl.int32), barrier],
+        dtype=gl.float32, is_pure=False, pack=2,
+    )  # fmt: skip
+
+
+@gluon.jit
 def consume(o_desc, lse_ptr, rings, sizes, scale_log2e, worker, C: gl.constexpr):
-    """Attend for every WORKERS-th tile of queries, and write its output and log-sum-exp."""
+    """Attend for every second tile of queries, and write its output and log-sum-exp."""
     O: gl.constexpr = score_layout(C.block_d)
     units = gl.cdiv(sizes.units - gl.program_id(0), gl.num_programs(0))
     last_slot = -1
-    for step in range(worker, units * C.tiles, C.workers):
+    steps = units * C.tiles
+    for step in range(worker, steps, WORKERS):
         index = step // C.tiles
         stage = index % C.stages
         slot = step % C.slots
@@ -209,9 +233,11 @@ def consume(o_desc, lse_ptr, rings, sizes, scale_log2e, worker, C: gl.constexpr)
         scores, top = highest(scores, query_start, sizes, scale_log2e, C)
         # A query that sees nothing stays at -inf, and -inf - -inf would be NaN.
         shift = gl.where(top == float("-inf"), 0.0, top) if C.causal else top
+        shift = take_turn(shift, step > 0, FIRST_BARRIER + worker)
         output, total = weigh(
             scores, shift, rings.v, stage,
-            rings.v_full.index(stage), parity(index, C.stages), scale_log2e, C,
+            rings.v_full.index(stage), parity(index, C.stages), scale_log2e,
+            step + 1 < steps, 1 - worker, C,
         )  # fmt: skip
         mbarrier.arrive(rings.empty.index(stage))
 
@@ -266,7 +292,7 @@ def wait_for_the_kernel_before():
 @gluon.jit(do_not_specialize=["sizes", "scale_log2e"])
 def stream_kernel(
     q_desc, k_a, k_b, k_c, v_a, v_b, v_c, o_desc, lse_ptr, sizes, scale_log2e,
-    C: gl.constexpr, REGISTERS: gl.constexpr,
+    C: gl.constexpr,
 ):  # fmt: skip
     """Programs take units round and round: (program, program + programs, ...)."""
     k_descs = (k_a, k_b, k_c)
@@ -279,24 +305,12 @@ def stream_kernel(
     fence_async_shared()
     if C.close:
         wait_for_the_kernel_before()
-    if C.workers == 2:
-        gl.warp_specialize(
-            [
-                (consume, (o_desc, lse_ptr, rings, sizes, scale_log2e, 0, C)),
-                (consume, (o_desc, lse_ptr, rings, sizes, scale_log2e, 1, C)),
-                (produce, (q_desc, k_descs, v_descs, rings, sizes, C)),
-            ],
-            [4, 1],
-            [REGISTERS, 24],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (consume, (o_desc, lse_ptr, rings, sizes, scale_log2e, 0, C)),
-                (consume, (o_desc, lse_ptr, rings, sizes, scale_log2e, 1, C)),
-                (consume, (o_desc, lse_ptr, rings, sizes, scale_log2e, 2, C)),
-                (produce, (q_desc, k_descs, v_descs, rings, sizes, C)),
-            ],
-            [4, 4, 1],
-            [REGISTERS, REGISTERS, 32],
-        )
+    gl.warp_specialize(
+        [
+            (consume, (o_desc, lse_ptr, rings, sizes, scale_log2e, 0, C)),
+            (consume, (o_desc, lse_ptr, rings, sizes, scale_log2e, 1, C)),
+            (produce, (q_desc, k_descs, v_descs, rings, sizes, C)),
+        ],
+        [4, 1],
+        [REGISTERS, 24],
+    )
