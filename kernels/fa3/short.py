@@ -105,7 +105,8 @@ def launch_many(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
     """Like `launch_short`, for so many heads that each multiprocessor gets some."""
-    from kernels.fa3.short_stream import ROWS, Sizes, Stream, stream_kernel
+    from kernels.fa3.short_stream import stream_kernel
+    from kernels.fa3.short_worker import ROWS, Sizes, Stream
     from kernels.hopper import copyable, describe
     from kernels.tile_sizes import padded
     from kernels.tiles import fold_scale, on_device_of
