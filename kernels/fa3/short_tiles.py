@@ -133,6 +133,7 @@ def short_kernel(
     v_pieces = load_pieces(v_head, keys, v_strides[2:], HEAD_DIM, PIECES, BLOCK_D, WIDE)
     first_unseen, _, _ = keys_in_sight(query_start, queries, keys, BLOCK_Q, CAUSAL)
 
+    # step: Short pictures in one piece
     scores, top = score(q, k_pieces, first_unseen, CAUSAL, PIECES)
     top *= scale_log2e
     # A query that sees nothing stays at -inf, and -inf - -inf would be NaN.
