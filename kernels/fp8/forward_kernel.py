@@ -121,9 +121,6 @@ def step(
         wait_at(TURN + member, 256)
     scores = score(q, k_tiles, stage, C)
     sums = settle(sums, product, factor, factor_before, C)
-    # Over since before: it only ends the basic block, for else the compiler puts the two products one after the
-    # other (C7513: registers of the second are written after the first began).
-    mbarrier.wait(full.index(stage), parity(index, C.STAGES))
     product = weigh(packed, v_tiles, stage, sums, C)
     if C.TURNS:
         arrive_at(TURN + (member + 1) % C.CONSUMERS, 256)
