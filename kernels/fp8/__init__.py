@@ -98,5 +98,4 @@ def check(q: Tensor, k: Tensor, v: Tensor) -> None:
     if q.dtype not in HALF:
         raise TypeError(f"FP8 attention takes float16 or bfloat16 and rounds it, not {q.dtype}.")
     if q.shape[-1] not in HEAD_DIMS:
-        sizes = " or ".join(map(str, HEAD_DIMS))
-        raise ValueError(f"FP8 attention takes head_dim {sizes}, not {q.shape[-1]}.")
+        raise ValueError(f"FP8 attention takes head_dim 64, 128 or 256, not {q.shape[-1]}.")

@@ -33,6 +33,7 @@ class Shape:
     EARLY: bool
     LAZY: bool = False
     LATE: bool = True
+    NAMED: bool = False
     QUICK: int = 0  # eighths of the exponentials that are approximated
     BLOCK_K: int = KEY_ROWS
     ORDER: int = 0  # of the pieces, see `kernels.fa3.schedule`
@@ -41,6 +42,7 @@ class Shape:
 SHAPES = {
     64: Shape(64, 2, 4, 240, 24, PROMOTE=True, TURNS=True, EARLY=True),
     128: Shape(128, 2, 4, 240, 24, PROMOTE=True, TURNS=True, EARLY=True),
+    256: Shape(256, 2, 3, 240, 24, PROMOTE=False, TURNS=True, EARLY=True, LAZY=True, NAMED=True),
 }
 
 

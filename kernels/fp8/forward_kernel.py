@@ -32,7 +32,9 @@ from kernels.hopper import (
     warpgroup_mma_wait,
 )
 
+# Named barriers. Consumers give each other turns at the first three; the producer waits at the others.
 TURN = FIRST_BARRIER
+FREE = gl.constexpr(FIRST_BARRIER.value + 3)
 
 
 @gluon.jit
@@ -61,7 +63,11 @@ def producer(descriptors, tiles, plan, sizes, C: gl.constexpr):
             stage = index % C.STAGES
             bar = full.index(stage)
             key = (end - 1 - step) * C.BLOCK_K
-            mbarrier.wait(empty.index(stage), parity(index, C.STAGES) ^ 1)
+            if C.NAMED:
+                if index >= C.STAGES:
+                    wait_at(FREE + stage, 128 * C.CONSUMERS + 32)
+            else:
+                mbarrier.wait(empty.index(stage), parity(index, C.STAGES) ^ 1)
             if step == 0 or step == end - first:
                 mbarrier.expect(bar, BYTES)
             else:
@@ -75,6 +81,15 @@ def producer(descriptors, tiles, plan, sizes, C: gl.constexpr):
                     v_desc, [kv_head * C.HEAD_DIM, key + C.BLOCK_K], bar, v_tiles.index(stage)
                 )
             index += 1
+
+
+@gluon.jit
+def give_back(empty, stage, C: gl.constexpr):
+    """The tiles in `stage` are used up. Unlike an mbarrier's this arrival holds no other warp up."""
+    if C.NAMED:
+        arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
+    else:
+        mbarrier.arrive(empty.index(stage))
 
 
 @gluon.jit
@@ -136,7 +151,7 @@ def step(
         # Waiting here for the next step keeps the compiler from waiting for the product any earlier.
         mbarrier.wait(full.index((index + 1) % C.STAGES), parity(index + 1, C.STAGES))
     product, packed = warpgroup_mma_wait(0, deps=[product, packed])
-    mbarrier.arrive(empty.index(stage))
+    give_back(empty, stage, C)
     if C.LATE:
         new_packed = pack(weights)
     return sums, product, shift, row_sum, new_packed, new_factor, factor
@@ -150,7 +165,7 @@ def begin(q, tiles, index, first_hidden, scale, C: gl.constexpr):
     stage = index % C.STAGES
     mbarrier.wait(full.index(stage), parity(index, C.STAGES))
     scores = warpgroup_mma_wait(0, deps=[score(q, k_tiles, stage, C)])
-    mbarrier.arrive(empty.index(stage))
+    give_back(empty, stage, C)
     scores = hide(scores, first_hidden)
     shift = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S))
     weights, shift, factor = soften(scores, shift, scale, True, C.LAZY, 0)
@@ -171,7 +186,7 @@ def end_with(state, tiles, index, C: gl.constexpr):
     sums = settle(sums, product, factor, factor_before, C)
     product = weigh(packed, v_tiles, stage, sums, C)
     product, packed = warpgroup_mma_wait(0, deps=[product, packed])
-    mbarrier.arrive(empty.index(stage))
+    give_back(empty, stage, C)
     if C.PROMOTE:
         product = sums * like_rows_of(factor, sums) + product
     return product, shift, gl.sum(row_sum, 1)

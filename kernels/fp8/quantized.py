@@ -20,7 +20,7 @@ PADDED_ROWS = 128
 CENTRE_KEYS = 1024
 """The centre of the keys is the mean of at most so many of them, evenly spread."""
 
-HEAD_DIMS = (64, 128)
+HEAD_DIMS = (64, 128, 256)
 
 
 @dataclass(frozen=True)
