@@ -58,8 +58,9 @@ def reason_against(model: VisionTransformer, pixels: Tensor, implementation: str
 
 def reason_against_now(model: VisionTransformer, pixels: Tensor) -> str | None:
     """What torch is doing around this run may forbid it."""
-    wants_gradient = model.norm.weight.requires_grad or pixels.requires_grad
-    if torch.is_grad_enabled() and wants_gradient:
+    if torch.is_grad_enabled() and any(
+        tensor.requires_grad for tensor in (pixels, *model.parameters())
+    ):
         return "A graph keeps nothing for a backward pass; use torch.no_grad()."
     if torch.compiler.is_compiling() or torch.cuda.is_current_stream_capturing():
         return "This run is part of someone else's graph already."

@@ -137,7 +137,9 @@ class VisionTransformer(nn.Module):
         is told of all layers at the end.
         """
         last = self.config.layers - 1 if only is None else only
-        if reason_against(self, pixels, implementation) is None:
+        with torch.no_grad():  # a trace has no gradients, whichever way it is made
+            reason = reason_against(self, pixels, implementation)
+        if reason is None:
             kept = self.graphs.layers(self, pixels, implementation, only)
             for number in range(last + 1):
                 if progress is not None:
