@@ -118,7 +118,7 @@ class Graphs:
 
     def hidden(self, model: VisionTransformer, pixels: Tensor, implementation: str) -> Tensor:
         """The last hidden state [1, tokens, dim], in memory of its own."""
-        with self.lock, torch.inference_mode():
+        with self.lock, torch.no_grad():
             (hidden,) = self.replay(
                 model, pixels, implementation, lambda run: (run.hidden.clone(),)
             )
@@ -133,7 +133,7 @@ class Graphs:
     ) -> tuple[LayerTrace, ...]:
         """Every layer's trace, or `only` that one's, in memory of their own: one piece for all layers."""
         part = slice(None) if only is None else slice(only, only + 1)
-        with self.lock, torch.inference_mode():
+        with self.lock, torch.no_grad():
             qkv, log_sum_exp = self.replay(
                 model,
                 pixels,
@@ -154,16 +154,18 @@ class Graphs:
         key = (*pixels.shape[-2:], model.named(implementation, grid))
         stream = torch.cuda.current_stream(model.device)
         while True:
-            run = self.kept.get(key)
-            if run is None:
-                self.kept[key] = run = self.capture(model, pixels, key[-1])
-                while len(self.kept) > self.most:
-                    self.forget(next(iter(self.kept)))
-            self.kept.move_to_end(key)
-            if self.copied is not None:
-                stream.wait_event(self.copied)
-            run.pixels.copy_(pixels)
-            run.graph.replay()
+            # The places of a graph are inference tensors, whoever comes first; what is copied out of them is not.
+            with torch.inference_mode():
+                run = self.kept.get(key)
+                if run is None:
+                    self.kept[key] = run = self.capture(model, pixels, key[-1])
+                    while len(self.kept) > self.most:
+                        self.forget(next(iter(self.kept)))
+                self.kept.move_to_end(key)
+                if self.copied is not None:
+                    stream.wait_event(self.copied)
+                run.pixels.copy_(pixels)
+                run.graph.replay()
             found = results(run)
             self.copied = stream.record_event()
             if versions_of(model) == run.versions:

@@ -213,6 +213,17 @@ def test_changed_weights_are_seen(captures) -> None:
     assert model.graphs.hidden(model, pixels, "eager").dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("first_in_inference", [False, True])
+def test_a_head_can_be_trained_on_what_comes_out(captures, first_in_inference: bool) -> None:
+    model, pixels = tiny(), torch.randn(1, 3, 28, 28)
+    with torch.inference_mode(first_in_inference):
+        model.graphs.hidden(model, pixels, "auto")
+    head = torch.nn.Linear(TINY.dim, 1)
+    head(model.graphs.hidden(model, pixels, "auto")).sum().backward()
+    assert head.weight.grad is not None
+    assert len(captures) == 1
+
+
 def test_a_copy_has_graphs_of_its_own(captures) -> None:
     model, pixels = tiny(), torch.randn(1, 3, 28, 28)
     model.graphs.hidden(model, pixels, "auto")
