@@ -7,9 +7,10 @@ from torch import Tensor
 from kernels.hopper_reason import reason_against
 from kernels.problem import Problem
 
-MAX_HEAD_DIM = 128
+MAX_HEAD_DIM = 64
+"""128 fits and is right, but whether it is sooner done than the kernel for every GPU was not measured."""
 FEWEST_SCORES = 2**31
-"""Below this many scores in all, it is done no sooner than the kernel that runs on every GPU."""
+"""From here on it is sooner done: 6 heads of 21,905 tokens in 0.87 of the time, of 5,477 in 1.1 of it."""
 STEP_BYTES = 16
 """TMA reads rows that begin at multiples of this."""
 

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         model = load_model(options.model)
-        _, rows = measure(model, options.side, "class", options.keep)
+        _, rows = measure(model, options.side, "class", options.keep, options.implementation)
         rows = [row | machine(options.commit) for row in rows]
         append(options.out, rows)
     except (BenchError, WeightsError, ValueError, OSError) as fault:
@@ -56,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--side", type=int, default=14_014, help="pixels along a side, 14 a patch (default: 14014)")
     add("--model", default="dinov2-small", help="a preset, a folder, or owner/name on the hub")
+    add("--implementation", default="auto", help="which attention runs (default: auto)")
     add("--keep", action="store_true", help="keep the trace of all layers")
     add("--out", type=Path, default=RESULTS / "million.csv", help="the file to append to")
     add("--commit", help="the commit measured, where the tree is a copy without its history")
@@ -63,7 +64,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(
-    model: VisionTransformer, side: int, query: Query = "class", keep: bool = False
+    model: VisionTransformer,
+    side: int,
+    query: Query = "class",
+    keep: bool = False,
+    implementation: str = "auto",
 ) -> tuple[Maps, list[Row]]:
     """All maps of the query in a mosaic of this side, and the figures of each stage.
 
@@ -75,28 +80,31 @@ def measure(
         raise BenchError(f"The side must be a multiple of a patch, {patch} px; {side} is not.")
     if model.device.type == "cpu" and side > LARGEST_ON_CPU:
         raise BenchError(f"Above {LARGEST_ON_CPU} px this needs a GPU; choose a smaller --side.")
+    name = model.named(implementation, grid_over(side, side, patch))
     photos = [load_image(SAMPLES / name) for name in PICTURES]
     if side > WARM_UP_SIDE:
         say(f"warming up at {WARM_UP_SIDE} px")
-        read_all(model, mosaic(WARM_UP_SIDE, photos, model.device), query, Clock(model.device))
+        small = mosaic(WARM_UP_SIDE, photos, model.device)
+        read_all(model, small, query, Clock(model.device), implementation=name)
     say(f"{side} px: {1 + (side // patch) ** 2:,} tokens")
     clock = Clock(model.device)
     with clock.stage("picture"):
         picture = mosaic(side, photos, model.device)
-    maps = read_all(model, picture, query, clock, keep)
+    maps = read_all(model, picture, query, clock, keep, name)
     if maps.trace is not None:
         with clock.stage("another query"):
             for number in range(model.config.layers):
                 row_tokens(maps.trace, number, (0, 0)).cpu()
     if not maps.errors.largest <= LARGEST_ERROR:  # so that NaN is refused too
         raise BenchError(f"The maps are wrong, so nothing is recorded: {maps.errors}.")
-    return maps, rows_of(model, side, clock, maps)
+    return maps, rows_of(model, side, name, clock, maps)
 
 
-def rows_of(model: VisionTransformer, side: int, clock: Clock, maps: Maps) -> list[Row]:
+def rows_of(
+    model: VisionTransformer, side: int, implementation: str, clock: Clock, maps: Maps
+) -> list[Row]:
     """A row for each stage, the total last; what errors are shares of says `Errors`."""
-    grid = grid_over(side, side, model.config.patch)
-    problem = model.problem(grid)
+    problem = model.problem(grid_over(side, side, model.config.patch))
     about: Row = {
         "recipe": "million",
         "model": model.name,
@@ -105,7 +113,7 @@ def rows_of(model: VisionTransformer, side: int, clock: Clock, maps: Maps) -> li
         "layers": model.config.layers,
         "heads": problem.heads,
         "dtype": problem.dtype,
-        "implementation": model.choose_implementation(grid),
+        "implementation": implementation,
         "trace": "passing" if maps.trace is None else "kept",
     }
     seconds, peaks = dict(clock.seconds), dict(clock.peaks)

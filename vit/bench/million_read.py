@@ -86,13 +86,18 @@ def grid_over(height: int, width: int, patch: int) -> PatchGrid:
 
 
 def read_all(
-    model: VisionTransformer, picture: Tensor, query: Query, clock: Clock, keep: bool = False
+    model: VisionTransformer,
+    picture: Tensor,
+    query: Query,
+    clock: Clock,
+    keep: bool = False,
+    implementation: str = "auto",
 ) -> Maps:
     """Run the model on uint8 [height, width, 3] and read every layer as it passes."""
     with clock.stage("pixels"):
         pixels = pixels_of(picture, model)
     grid = grid_over(pixels.shape[-2], pixels.shape[-1], model.config.patch)
-    name = model.choose_implementation(grid)
+    name = model.named(implementation, grid)
     layers = model.layers(pixels, name)
     del pixels
     found: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -130,7 +135,7 @@ def read_layer(single: Trace, query: Query, clock: Clock) -> tuple[Tensor, Tenso
 
 @contextmanager
 def timed_attention(model: VisionTransformer, clock: Clock) -> Iterator[None]:
-    """While it lasts, the time between the projection to q, k and v and the one after is "attention"."""
+    """While it lasts, the time from q, k and v to attention's output is "attention"."""
     started: list[float] = []
 
     def begin(*_: object) -> None:
@@ -140,7 +145,7 @@ def timed_attention(model: VisionTransformer, clock: Clock) -> Iterator[None]:
         clock.add("attention", clock.now() - started.pop())
 
     hooks = [block.attention.qkv.register_forward_hook(begin) for block in model.stack]
-    hooks += [block.attention.output.register_forward_pre_hook(end) for block in model.stack]
+    hooks += [block.attention.register_forward_hook(end) for block in model.stack]
     try:
         yield
     finally:
