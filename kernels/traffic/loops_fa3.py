@@ -23,7 +23,7 @@ ROWS = 64
 BLOCKS_AND_KEYS = {64: (3, 128), 128: (2, 128), 256: (2, 64)}
 """Padded head_dim -> blocks of queries of a tile, and keys of a tile."""
 
-FEW_ROWS = 16
+FEW_ROWS = 64
 """Queries of a program where all keys of few heads are taken in one piece."""
 
 SPLIT_AT_MOST = 0.6

@@ -133,7 +133,7 @@ def test_whole_waves_read_keys_once_for_each_tile_of_queries():
 
 
 def test_few_keys_in_one_piece():
-    """Few heads: 13 tiles of 16 queries. Many: all queries of a head against keys that are brought once."""
+    """Few heads: 4 tiles of 64 queries. Many: all queries of a head against keys that are brought once."""
     one, n = 64 * 2, 197
     few, many = Problem(1, 12, n, n, 64), Problem(64, 12, n, n, 64)
     (short,) = formula(few, "fa3").detail
