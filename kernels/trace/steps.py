@@ -66,7 +66,7 @@ class Walk:
     most_rise: float = (
         0.0  # fa3 at some widths: a row's maximum stays while it would rise by this or less
     )
-    note: str = ""  # one sentence where another kernel walked in this one's place; see `NOTES`
+    note: str = ""  # sentences where another kernel walked in this one's place; see `NOTES`
 
 
 TITLES: dict[str, tuple[str, ...]] = {
@@ -104,3 +104,6 @@ NOTES: dict[str, str] = {
     ),
 }
 """Implementation -> the sentence that says whose numbers a walk of it shows."""
+
+IN_ONE_PIECE = "With so few keys fa3 needs no walk: it takes them all in one piece, with one maximum and one sum."
+"""Said besides where fa3 would not go tile by tile."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels.checks import default_scale
+from kernels.fa3 import short
 from kernels.fa3.stand_in import STAND_IN
 from kernels.problem import Problem
 from kernels.registry import load
@@ -17,7 +18,7 @@ from kernels.tile_sizes import Tiles, with_tiles
 from kernels.trace import launches
 from kernels.trace.broken import check_broken
 from kernels.trace.cut import Cut
-from kernels.trace.steps import NOTES, TraceError, Walk
+from kernels.trace.steps import IN_ONE_PIECE, NOTES, TraceError, Walk
 from kernels.traffic.formula import formula
 from kernels.triton_mode import interprets
 
@@ -105,7 +106,7 @@ def walk(
         head_written=head_written,
         bytes_source="counted" if interprets() else "formula",
         most_rise=walked.most_rise,
-        note=NOTES.get(implementation, ""),
+        note=note_of(cut),
     )
 
 
@@ -116,6 +117,14 @@ def run(cut: Cut, broken: str | None, grad_output: Tensor | None) -> launches.Wa
     # A mistake may overflow, which is what it is there to show; the interpreter would warn of it.
     with np.errstate(all="ignore" if broken else None):
         return (launches.naive if cut.implementation == "naive" else launches.flash)(cut, broken)
+
+
+def note_of(cut: Cut) -> str:
+    """What must be said where the walk is not the kernel's own."""
+    note = NOTES.get(cut.implementation, "")
+    if note and short.takes(dataclasses.replace(cut.whole, dtype="float16")):
+        return f"{note} {IN_ONE_PIECE}"
+    return note
 
 
 def bytes_of(problem: Problem, implementation: str, tiles: Tiles) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from kernels.tile_sizes import Tiles, with_tiles
 from kernels.trace import TITLES, TraceError, Walk, source_line, sram_bytes, walk
 from kernels.trace.bytes_so_far import bytes_by_formula
 from kernels.trace.cut import Cut
-from kernels.trace.steps import NAMES
+from kernels.trace.steps import IN_ONE_PIECE, NAMES, NOTES
 from kernels.traffic import counted, formula
 from tests.kernels.conftest import make_tensors
 
@@ -350,8 +350,12 @@ def test_at_some_widths_fa3_rescales_seldom(causal):
 @INTERPRETED
 def test_only_a_walk_of_the_twin_has_a_note():
     notes = {name: walked(name, 197, 64).note for name in ALL}
-    assert "twin" in notes.pop("fa3")
+    few = notes.pop("fa3")
+    assert "twin" in few
+    assert few.endswith(IN_ONE_PIECE)
     assert set(notes.values()) == {""}
+    q, k, v, _ = head(400, 16)
+    assert walk(q, k, v, "fa3", 1, 16, 128).note == NOTES["fa3"]
 
 
 @INTERPRETED
