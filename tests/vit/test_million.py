@@ -17,8 +17,8 @@ from vit.bench import million, million_read
 from vit.bench.million import measure
 from vit.bench.million_proof import Errors, errors_of
 from vit.bench.million_read import Clock, pixels_of, read_all
-from vit.bench.mosaic import mosaic
 from vit.image import load_image
+from vit.image.mosaic import mosaic
 
 SIDE = 224
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from kernels.bench.record import RESULTS, BenchError, Row, append, machine, say, table
 from vit import load_image, load_model
 from vit.bench.million_read import Clock, Maps, grid_over, read_all
-from vit.bench.mosaic import mosaic
+from vit.image.mosaic import mosaic
 from vit.maps.row import row_tokens
 from vit.model import VisionTransformer
 from vit.trace import Query

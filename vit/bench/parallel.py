@@ -30,9 +30,9 @@ from kernels.parallel import LostRank
 from vit import load_image, load_model
 from vit.bench.million import PICTURES, SAMPLES
 from vit.bench.million_read import pixels_of
-from vit.bench.mosaic import mosaic
 from vit.bench.parallel_proof import Maps, difference, float64_error, now, passing_s, slowest
 from vit.grid import PatchGrid
+from vit.image.mosaic import mosaic
 from vit.maps.column import column_tokens
 from vit.maps.row import row_tokens
 from vit.model import VisionTransformer

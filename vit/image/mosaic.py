@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from vit.image import Photo
+from vit.image.photo import Photo
 
 CELLS = 98
 """Small pictures along a side: at 14,014 px each is 143 px wide."""
