@@ -89,7 +89,7 @@ OFF = [
 
 ON = [
     (name, "forward", "sm_90", causal, True, broken)
-    for name in ("naive", "fa1", "fa2", "fa2-backward")
+    for name in ("naive", "fa1", "fa2", "fa3", "fa2-backward")
     for causal in (False, True)
     for broken in (None, *[one.name for one in BROKEN.values() if name in one.applies_to])
 ]
@@ -190,7 +190,7 @@ def test_off_is_the_kernel_without_the_switch(without):
 def test_on_is_another_kernel():
     """Each mistake too, so the comparison above can fail; and all of them compile for a GPU."""
     on = compiled(HOME.parent, ON)
-    for name in ("naive", "fa1", "fa2"):
+    for name in ("naive", "fa1", "fa2", "fa3"):
         for causal in (False, True):
             mine = {
                 label: code
