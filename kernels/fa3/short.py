@@ -13,9 +13,6 @@ from torch import Tensor
 
 from kernels.problem import Problem
 
-WIDEST = 64
-"""Of a head: two heads' keys and values at once, the next one's on their way, are 160 KB at this width."""
-
 PIECES = (
     (16,),
     (32,),
@@ -32,15 +29,36 @@ PIECES = (
 )
 """How the keys of a head may be cut: at most three powers of two, of which only the last reaches past them."""
 
+MOST_KEYS = sum(PIECES[-1])
+
+MOST_KEYS_OF_WIDE = 208
+"""With a head_dim from 72 to 128: more scores do not fit in registers beside the output."""
+
+FEW = 132
+"""Tiles of 64 queries: one for each multiprocessor."""
+
 
 def takes(problem: Problem) -> bool:
-    """True where this is what to launch: half precision, few keys, head_dim a multiple of 8."""
-    return (
-        problem.dtype in ("float16", "bfloat16")
-        and 0 < problem.keys <= sum(PIECES[-1])
-        and problem.head_dim <= WIDEST
-        and problem.head_dim % 8 == 0
-    )
+    """True where this is what to launch: half precision, few keys, head_dim a multiple of 8.
+
+    Wide heads only where there are many of them; few have not been timed.
+    """
+    if problem.dtype not in ("float16", "bfloat16") or problem.head_dim % 8 or problem.empty:
+        return False
+    if problem.head_dim <= 64:
+        return problem.keys <= MOST_KEYS
+    return problem.head_dim <= 128 and problem.keys <= MOST_KEYS_OF_WIDE and not has_few(problem)
+
+
+def has_few(problem: Problem) -> bool:
+    """True where there is hardly a tile for each multiprocessor; and for narrow heads, which TMA was not tried on."""
+    tiles = problem.batch * problem.heads * tiles_of(problem.queries)
+    return tiles <= FEW or problem.head_dim < 32
+
+
+def tiles_of(queries: int) -> int:
+    """Tiles of 64, the rows of one product of a warpgroup."""
+    return -(-queries // 64)
 
 
 def pieces_for(keys: int) -> tuple[int, ...]:
@@ -52,11 +70,7 @@ def pieces_for(keys: int) -> tuple[int, ...]:
     for pieces in PIECES:
         if keys <= sum(pieces):
             return pieces
-    raise ValueError(f"{keys} keys are not few: at most {sum(PIECES[-1])} fit on chip at once.")
-
-
-FEW = 132
-"""Tiles of 64 queries."""
+    raise ValueError(f"{keys} keys are not few: at most {MOST_KEYS} fit on chip at once.")
 
 
 def launch_short(
@@ -66,8 +80,8 @@ def launch_short(
 
     Where there are many heads, tensors that TMA cannot read (rows not at multiples of 16 bytes) are copied.
     """
-    tiles = q.shape[0] * q.shape[1] * -(-q.shape[2] // 64)
-    return (launch_few if tiles <= FEW else launch_many)(q, k, v, scale, causal)
+    launch = launch_few if has_few(Problem.of(q, k, causal)) else launch_many
+    return launch(q, k, v, scale, causal)
 
 
 def launch_few(
@@ -98,6 +112,9 @@ def parts_of(heads: int, tiles: int, programs: int) -> int:
 
 @cache
 def multiprocessors(device: torch.device) -> int:
+    """132 on an H200; also where a kernel is only compiled."""
+    if device.type != "cuda":
+        return 132
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
@@ -118,7 +135,7 @@ def launch_many(
     output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
     programs, heads = multiprocessors(q.device), problem.batch * problem.heads
-    tiles = -(-problem.queries // ROWS.value)
+    tiles = tiles_of(problem.queries)
     parts = parts_of(heads, tiles, programs)
     pieces, width = pieces_for(problem.keys), padded(problem.head_dim)
     stages, slots = (2, 6) if width <= 64 else (1, 4)

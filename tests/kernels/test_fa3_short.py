@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 
 import pytest
 import torch
 
 from kernels import reference
+from kernels.compiled import SHARED_BYTES, Request, compile_for
 from kernels.fa3 import short
-from kernels.fa3.short import PIECES, parts_of, pieces_for, takes
+from kernels.fa3.short import MOST_KEYS, parts_of, pieces_for, takes
 from kernels.problem import PROBLEMS, Problem
 from kernels.registry import load
 from tests.kernels.conftest import make_tensors
 from tests.numerics import assert_within_eager_error, score_floor
 
-MOST_KEYS = sum(PIECES[-1])
 SHORT = [
     p
     for p in PROBLEMS
@@ -79,6 +80,17 @@ def test_any_scale(launch, scale, causal):
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("poisoned_empty")
+@pytest.mark.parametrize("head_dim", [72, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_wide_heads(head_dim, causal):
+    require_hopper()
+    problem = Problem(9, 4, 197, 200, head_dim, "bfloat16", causal, kv_heads=2)
+    assert takes(problem)
+    check(short.launch_short, problem, "cuda", torch.bfloat16, head_dim**-0.5)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("launch", [short.launch_few, short.launch_many])
 def test_another_head_is_never_read(launch):
     """q, k and v are slices of one packed tensor, and all other heads hold NaN."""
@@ -116,6 +128,38 @@ def require_hopper() -> None:
         pytest.skip("Gluon's kernels are written for compute capability 9.0")
 
 
+# --- what the compiler makes of it ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_hopper_has_room_for_it():
+    """No registers in memory, and nothing that writes to what a product in flight still reads."""
+    requests = [
+        Request("fa3", Problem(batch, 12, keys, keys, width, dtype, causal))
+        for batch, keys, width, dtype in [
+            (1, 197, 64, "bfloat16"),
+            (1, 257, 40, "float16"),
+            (64, 197, 64, "bfloat16"),
+            (64, 197, 128, "float16"),
+            (64, 257, 64, "float16"),
+        ]
+        for causal in (False, True)
+    ]
+    for request, found in zip(requests, compile_for(requests), strict=True):
+        assert not isinstance(found, str), f"{request}: {found}"
+        (kernel,) = found
+        many = request.problem.batch == 64
+        assert kernel.kernel == ("stream_kernel" if many else "short_kernel")
+        assert not kernel.spills, f"{request}: {kernel.stack_bytes} bytes"
+        assert kernel.shared_bytes <= SHARED_BYTES["sm_90"], request
+        assert kernel.instructions["HGMMA"] > 0
+        assert not kernel.written_in_flight, f"{request}: {kernel.written_in_flight[:3]}"
+
+
+# --- what is launched ----------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("keys", range(1, MOST_KEYS + 1))
 def test_only_the_last_piece_reaches_past_the_keys(keys):
     pieces = pieces_for(keys)
@@ -131,7 +175,16 @@ def test_too_many_keys_are_refused():
 def test_what_it_takes():
     asked = Problem(1, 12, 197, 197, 64, "bfloat16")
     assert takes(asked)
-    for change in ({"keys": MOST_KEYS + 1}, {"dtype": "float32"}, {"head_dim": 60}):
+    assert takes(dataclasses.replace(asked, batch=64, head_dim=128))
+    for change in (
+        {"keys": MOST_KEYS + 1},
+        {"keys": 0},
+        {"dtype": "float32"},
+        {"head_dim": 60},
+        {"head_dim": 128},  # for so few heads
+        {"batch": 64, "head_dim": 128, "keys": 209},
+        {"batch": 64, "head_dim": 136},
+    ):
         assert not takes(dataclasses.replace(asked, **change)), change
 
 
