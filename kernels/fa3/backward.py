@@ -78,7 +78,7 @@ def heads_together(
     if causal:
         return kv_rows, block_q < BLOCK_K
     free = int(FREE_STEPS.value)
-    wanted = triton.cdiv(free * slots, visits)
+    wanted = -(-free * slots // visits)
     return min(wanted, kv_rows), wanted <= kv_rows
 
 
@@ -96,7 +96,7 @@ def launch_pass(
     block_d, block_q = 64 if head_dim <= 64 else 128, facts.shape[1]
     slots, visits = (
         multiprocessors(q.device),
-        triton.cdiv(q.shape[2], block_q) * q.shape[1] // kv_heads,
+        -(-q.shape[2] // block_q) * (q.shape[1] // kv_heads),
     )
     together, look_ahead = heads_together(batch * kv_heads, visits, slots, saved.causal, block_q)
     pass_kernel[(triton.cdiv(keys, BLOCK_K) * batch * kv_heads,)](

@@ -52,7 +52,6 @@ def pass_turn_on(place):
         .reg .pred first;
         .reg .u32 lane;
         cp.async.bulk.wait_group 0;
-        fence.proxy.async;
         bar.warp.sync 0xffffffff;
         mov.u32 lane, %laneid;
         setp.eq.u32 first, lane, 0;
