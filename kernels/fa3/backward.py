@@ -40,6 +40,15 @@ def plain(tensor: Tensor, rows: int) -> TensorDescriptor:
     return TensorDescriptor(tensor, list(tensor.shape), [width, 1], [rows, width], layout)
 
 
+def rows_like(tensor: Tensor) -> Tensor:
+    """Empty, like this one; with rows that begin at multiples of 16 bytes where its own do not."""
+    like = torch.empty_like(tensor)
+    apart = [s for s, n in zip(like.stride()[:-1], like.shape[:-1], strict=True) if n > 1]
+    if like.stride(-1) == 1 and not any(s % 8 for s in apart):
+        return like
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
 def launch_backward(
     saved: Saved, grad_output: Tensor, grad_log_sum_exp: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,7 +62,7 @@ def launch_backward(
     problem = Problem.of(saved.q, saved.k)
     if problem.head_dim > MAX_HEAD_DIM:
         return launch_fa2(saved, grad_output, grad_log_sum_exp)
-    grads = [torch.empty_like(t) for t in (saved.q, saved.k, saved.v)]
+    grads = [torch.empty_like(saved.q), rows_like(saved.k), rows_like(saved.v)]
     grad_output = copyable(grad_output)
     block_d = 64 if problem.head_dim <= 64 else 128
     block_q = BLOCK_Q[block_d]

@@ -163,13 +163,15 @@ def one_query_tile(
 
 
 @gluon.jit
-def put(base, strides, tile, first_row, rows, HEAD_DIM: gl.constexpr):
-    """Write rows of one head, inside its edges."""
-    layout: gl.constexpr = tile.type.layout
+def put(base, stride, tile, first_row, rows, HEAD_DIM: gl.constexpr):
+    """Write rows of one head, inside its edges, 16 bytes at a time. Rows begin at multiples of 16 bytes."""
+    WIDTH: gl.constexpr = tile.shape[1]
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [256 // WIDTH, WIDTH // 8], [4, 1], [1, 0])
+    tile = gl.convert_layout(tile.to(base.dtype.element_ty), layout)
     row = first_row + gl.arange(0, tile.shape[0], gl.SliceLayout(1, layout))[:, None]
-    column = gl.arange(0, tile.shape[1], gl.SliceLayout(0, layout))[None, :]
-    to = base + row.to(gl.int64) * strides[0] + column.to(gl.int64) * strides[1]
-    gl.store(to, tile.to(base.dtype.element_ty), mask=(row < rows) & (column < HEAD_DIM))
+    column = gl.arange(0, WIDTH, gl.SliceLayout(0, layout))[None, :]
+    start = gl.multiple_of(base, 16) + row.to(gl.int64) * gl.multiple_of(stride, 8)
+    gl.store(start + column, tile, mask=(row < rows) & (column < HEAD_DIM))
 
 
 @gluon.jit

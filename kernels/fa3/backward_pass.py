@@ -57,9 +57,9 @@ def made(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
 
 @gluon.jit
 def head_of(base, strides, batch, head):
-    """Where a head begins, and the strides of its rows and columns."""
+    """Where a head begins, and how far its rows are apart."""
     start = base + batch.to(gl.int64) * strides[0] + head.to(gl.int64) * strides[1]
-    return start, (strides[2], strides[3])
+    return start, strides[2]
 
 
 @gluon.jit
