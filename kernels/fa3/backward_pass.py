@@ -24,7 +24,6 @@ def bring(
     q_ring, grad_output_ring, facts_ring = rings
     full, empty = barriers
     BLOCK_Q: gl.constexpr = q_ring.shape[3]
-    # step: Bring tiles by TMA
     for step in range(walk[1]):
         _, member, tile = visit_of(step, walk)
         slot, phase = step % STAGES, parity(step, STAGES) ^ 1
@@ -157,7 +156,6 @@ def pass_kernel(
     grad_v_head, grad_v_rows = head_of(grad_v_ptr, grad_v_strides, batch, kv_head)
     outputs = (grad_k_head, grad_k_rows, grad_v_head, grad_v_rows)
     first_row = batch * heads + first_head
-    # step: Split the work between warps
     gl.warp_specialize(
         [
             (work_on_keys, (
