@@ -27,7 +27,7 @@ def attention_fp8(
     q [batch, heads, queries, head_dim], k and v [batch, kv_heads, keys, head_dim], float16 or bfloat16, on a
     Hopper GPU -> output like q, and the log-sum-exp of the scaled scores (of what was rounded), natural
     logarithm, float32 [batch, heads, queries]. Before rounding, `rotate` spreads outliers over the channels and
-    `centre` takes from the keys what they have in common; neither changes the softmax. The causal mask is aligned
+    `centre` takes from keys and values what they have in common; neither changes the result. The causal mask is aligned
     at the bottom right. Forward only: no gradient passes.
 
     Raises:
@@ -41,6 +41,8 @@ def attention_fp8(
     scale = default_scale(q) if scale is None else float(scale)
     if not (q.numel() and k.numel()):
         raise ValueError("attention_fp8 needs at least one batch, head, query and key")
+    if scale == 0.0:  # scores of zero, whatever q holds
+        q, scale = torch.zeros_like(q), 1.0
     held = quantize(q, k, v, rotate=rotate, centre=centre, negate=scale < 0)
     return attention_of_quantized(held, abs(scale), causal, q.dtype)
 
@@ -48,14 +50,19 @@ def attention_fp8(
 def attention_of_quantized(
     held: Quantized, scale: float, causal: bool = False, dtype: torch.dtype = torch.bfloat16
 ) -> tuple[Tensor, Tensor]:
-    """`attention_fp8` of what was quantised before, for a scale >= 0. -> output in dtype, log-sum-exp
+    """`attention_fp8` of what was quantised before, for a scale > 0. -> output in dtype, log-sum-exp
 
     Raises:
+        ValueError: the scale is not positive.
         RuntimeError: there is no Hopper GPU, in one sentence.
     """
     why_not = reason(held.q.device)
     if why_not:
         raise RuntimeError(why_not)
+    if not scale > 0.0:
+        raise ValueError(
+            f"scale must be positive, not {scale}; quantize(negate=True) turns q round"
+        )
     from kernels.fp8.forward import launch_forward
 
     return launch_forward(held, scale, causal, dtype)

@@ -8,16 +8,17 @@ of the ring brings the keys of one tile together with the values of the tile bef
 
 from __future__ import annotations
 
-from kernels.fa3.forward_kernel import (
+from kernels.fp8.weights import (
+    ROWS,
+    as_operand,
     hide,
     lane_sums,
     like_rows_of,
+    pack,
+    product_layout,
     rescaled,
-    save_log_sum_exp,
-    save_part,
+    soften,
 )
-from kernels.fa3.schedule import CAUSAL, Plan, piece_at, turns_of
-from kernels.fp8.weights import ROWS, as_operand, pack, product_layout, soften
 from kernels.hopper import (
     FIRST_BARRIER,
     arrive_at,
@@ -38,41 +39,52 @@ FREE = gl.constexpr(FIRST_BARRIER.value + 3)
 
 
 @gluon.jit
-def producer(descriptors, tiles, plan, sizes, C: gl.constexpr):
+def piece_at(turn, sizes, C: gl.constexpr):
+    """-> batch * heads + head, the first query of this program's tile, and how many key tiles it sees part of.
+
+    Tiles of one head follow each other, so that its keys stay in L2; of a causal head the longest comes first.
+    """
+    _, _, queries, keys, _, _, _ = sizes
+    TILE: gl.constexpr = C.CONSUMERS * ROWS
+    tiles = gl.cdiv(queries, TILE)
+    number = gl.program_id(0) + turn * gl.num_programs(0)
+    row = number % tiles * TILE
+    key_tiles = gl.cdiv(keys, C.BLOCK_K)
+    if C.CAUSAL:
+        row = (tiles - 1 - number % tiles) * TILE
+        seen = gl.minimum(keys, row + TILE + keys - queries)
+        key_tiles = gl.maximum(1, gl.cdiv(seen, C.BLOCK_K))
+    return number // tiles, row, key_tiles
+
+
+@gluon.jit
+def producer(descriptors, tiles, sizes, C: gl.constexpr):
     """Bring the queries of each piece; then, from its last tile to its first, keys with the values before them."""
     q_desc, k_desc, v_desc = descriptors
-    q_tiles, k_tiles, v_tiles, q_full, q_empty, full, empty = tiles
-    _, group, queries, keys, q_rows, k_rows = sizes
+    q_tiles, k_tiles, v_tiles, q_full, q_empty, full = tiles
+    _, group, _, _, q_rows, k_rows, total = sizes
     BYTES: gl.constexpr = C.BLOCK_K * C.HEAD_DIM
     CONSUMERS: gl.constexpr = C.CONSUMERS
-    program = gl.program_id(0)
-    turns, at = turns_of(program, plan, keys, C.CONSUMERS, C.BLOCK_K, C.ORDER)
     index = 0  # of the step, counted over all pieces
-    for turn in range(turns):
-        piece, at = piece_at(
-            turn, at, program, plan, queries, keys, C.CONSUMERS, C.BLOCK_K, C.ORDER
-        )
-        batch_head, block, _, first, end, _ = piece
+    for turn in range(gl.cdiv(total - gl.program_id(0), gl.num_programs(0))):
+        batch_head, row, end = piece_at(turn, sizes, C)
         mbarrier.wait(q_empty, (turn & 1) ^ 1)
         mbarrier.expect(q_full, C.CONSUMERS * ROWS * C.HEAD_DIM)
         for member in gl.static_range(CONSUMERS):
-            row = batch_head * q_rows + (block + member) * ROWS
-            tma.async_copy_global_to_shared(q_desc, [row, 0], q_full, q_tiles.index(member))
+            place = batch_head * q_rows + row + member * ROWS
+            tma.async_copy_global_to_shared(q_desc, [place, 0], q_full, q_tiles.index(member))
         kv_head = batch_head // group
-        for step in range(0, end - first + 1):
+        for step in range(0, end + 1):
             stage = index % C.STAGES
             bar = full.index(stage)
             key = (end - 1 - step) * C.BLOCK_K
-            if C.NAMED:
-                if index >= C.STAGES:
-                    wait_at(FREE + stage, 128 * C.CONSUMERS + 32)
-            else:
-                mbarrier.wait(empty.index(stage), parity(index, C.STAGES) ^ 1)
-            if step == 0 or step == end - first:
+            if index >= C.STAGES:
+                wait_at(FREE + stage, 128 * C.CONSUMERS + 32)
+            if (step == 0) | (step == end):
                 mbarrier.expect(bar, BYTES)
             else:
                 mbarrier.expect(bar, 2 * BYTES)
-            if step < end - first:
+            if step < end:
                 tma.async_copy_global_to_shared(
                     k_desc, [kv_head * k_rows + key, 0], bar, k_tiles.index(stage)
                 )
@@ -81,15 +93,6 @@ def producer(descriptors, tiles, plan, sizes, C: gl.constexpr):
                     v_desc, [kv_head * C.HEAD_DIM, key + C.BLOCK_K], bar, v_tiles.index(stage)
                 )
             index += 1
-
-
-@gluon.jit
-def give_back(empty, stage, C: gl.constexpr):
-    """The tiles in `stage` are used up. Unlike an mbarrier's this arrival holds no other warp up."""
-    if C.NAMED:
-        arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
-    else:
-        mbarrier.arrive(empty.index(stage))
 
 
 @gluon.jit
@@ -127,7 +130,7 @@ def step(
     state, q, tiles, index, scale, first_hidden, member: gl.constexpr, MASKED: gl.constexpr, C: gl.constexpr
 ):  # fmt: skip
     """Score the keys of step `index`, and while their weights are worked out add its values."""
-    _, k_tiles, v_tiles, _, _, full, empty = tiles
+    _, k_tiles, v_tiles, _, _, full = tiles
     sums, product, shift, row_sum, packed, factor, factor_before = state
     stage = index % C.STAGES
     if not C.EARLY:
@@ -151,7 +154,7 @@ def step(
         # Waiting here for the next step keeps the compiler from waiting for the product any earlier.
         mbarrier.wait(full.index((index + 1) % C.STAGES), parity(index + 1, C.STAGES))
     product, packed = warpgroup_mma_wait(0, deps=[product, packed])
-    give_back(empty, stage, C)
+    arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
     if C.LATE:
         new_packed = pack(weights)
     return sums, product, shift, row_sum, new_packed, new_factor, factor
@@ -160,12 +163,12 @@ def step(
 @gluon.jit
 def begin(q, tiles, index, first_hidden, scale, C: gl.constexpr):
     """The tile that comes first, some of it hidden, by itself. -> the state of the loop"""
-    _, k_tiles, _, _, _, full, empty = tiles
+    _, k_tiles, _, _, _, full = tiles
     S: gl.constexpr = product_layout(C.BLOCK_K)
     stage = index % C.STAGES
     mbarrier.wait(full.index(stage), parity(index, C.STAGES))
     scores = warpgroup_mma_wait(0, deps=[score(q, k_tiles, stage, C)])
-    give_back(empty, stage, C)
+    arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
     scores = hide(scores, first_hidden)
     shift = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S))
     weights, shift, factor = soften(scores, shift, scale, True, C.LAZY, 0)
@@ -178,7 +181,7 @@ def begin(q, tiles, index, first_hidden, scale, C: gl.constexpr):
 @gluon.jit
 def end_with(state, tiles, index, C: gl.constexpr):
     """Add the values of the last tile. -> sums, shift, sum of a row"""
-    _, _, v_tiles, _, _, full, empty = tiles
+    _, _, v_tiles, _, _, full = tiles
     sums, product, shift, row_sum, packed, factor, factor_before = state
     stage = index % C.STAGES
     if not C.EARLY:
@@ -186,7 +189,7 @@ def end_with(state, tiles, index, C: gl.constexpr):
     sums = settle(sums, product, factor, factor_before, C)
     product = weigh(packed, v_tiles, stage, sums, C)
     product, packed = warpgroup_mma_wait(0, deps=[product, packed])
-    give_back(empty, stage, C)
+    arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
     if C.PROMOTE:
         product = sums * like_rows_of(factor, sums) + product
     return product, shift, gl.sum(row_sum, 1)
@@ -194,70 +197,65 @@ def end_with(state, tiles, index, C: gl.constexpr):
 
 @gluon.jit
 def attend(
-    q, tiles, index, first, end, row, seen, k_scales, scale, queries, keys,
+    q, tiles, index, end, row, seen, k_scales, scale, queries, keys,
     member: gl.constexpr, C: gl.constexpr,
 ):  # fmt: skip
-    """What 64 queries from `row` on get from key tiles first ... end - 1. -> sums, shift, sum of a row
+    """What 64 queries from `row` on get from `end` key tiles. -> sums, shift, sum of a row
 
     `seen`: how many keys the first row of this piece sees, and so all of its rows.
     """
     S: gl.constexpr = product_layout(C.BLOCK_K)
     first_hidden = gl.full([ROWS], keys, gl.int32, gl.SliceLayout(1, S))
     unmasked = end - 1
-    if C.ORDER == CAUSAL:
+    if C.CAUSAL:
         query = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, S))
         first_hidden = gl.minimum(keys, query + 1 + keys - queries)
-        unmasked = gl.minimum(unmasked, gl.maximum(first, seen // C.BLOCK_K))
+        unmasked = gl.minimum(unmasked, gl.maximum(seen, 0) // C.BLOCK_K)
     last_scale = gl.load(k_scales + end - 1) * scale
     hidden = first_hidden - (end - 1) * C.BLOCK_K
     state = begin(q, tiles, index, hidden, last_scale, C)
-    if C.ORDER == CAUSAL:
+    if C.CAUSAL:
         for place in range(end - 2, unmasked - 1, -1):
             index += 1
             block_scale = gl.load(k_scales + place) * scale
             hidden = first_hidden - place * C.BLOCK_K
             state = step(state, q, tiles, index, block_scale, hidden, member, True, C)
-    for place in range(unmasked - 1, first - 1, -1):
+    for place in range(unmasked - 1, -1, -1):
         index += 1
         block_scale = gl.load(k_scales + place) * scale
         state = step(state, q, tiles, index, block_scale, first_hidden, member, False, C)
-    _, _, _, _, q_empty, _, _ = tiles
+    _, _, _, _, q_empty, _ = tiles
     mbarrier.arrive(q_empty)
     return end_with(state, tiles, index + 1, C)
 
 
 @gluon.jit
 def consumer(
-    descriptors, tiles, plan, sizes, scales, results, strides, scale_log2e, member: gl.constexpr, C: gl.constexpr
-):  # fmt: skip
+    tiles, sizes, scales, results, strides, scale_log2e, member: gl.constexpr, C: gl.constexpr
+):
     """Attend for one block of 64 queries of each piece, and write its output and log-sum-exp."""
-    q_tiles, _, _, q_full, _, _, _ = tiles
-    _, group, queries, keys, q_rows, k_rows = sizes
-    q_scales, k_scales, v_scales, q_offsets = scales
-    program = gl.program_id(0)
-    turns, at = turns_of(program, plan, keys, C.CONSUMERS, C.BLOCK_K, C.ORDER)
+    q_tiles, _, _, q_full, _, _ = tiles
+    _, group, queries, keys, q_rows, k_rows, total = sizes
+    q_scales, k_scales, v_scales, q_offsets, v_centres = scales
     if C.TURNS and member == C.CONSUMERS - 1:
         arrive_at(TURN, 256)
     index = 0
-    for turn in range(turns):
-        piece, at = piece_at(
-            turn, at, program, plan, queries, keys, C.CONSUMERS, C.BLOCK_K, C.ORDER
-        )
-        batch_head, block, active, first, end, slot = piece
-        # A consumer without rows works on rows that are there for another one, and writes nothing.
-        own = gl.minimum(block + member, q_rows // ROWS - 1)
-        row = own * ROWS
-        scale = gl.load(q_scales + batch_head * (q_rows // ROWS) + own) * scale_log2e
+    for turn in range(gl.cdiv(total - gl.program_id(0), gl.num_programs(0))):
+        batch_head, first, end = piece_at(turn, sizes, C)
+        kv_head = batch_head // group
+        # A consumer past the last block works on that one, with the others, and writes nothing.
+        row = gl.minimum(first + member * ROWS, q_rows - ROWS)
+        scale = gl.load(q_scales + (batch_head * q_rows + row) // ROWS) * scale_log2e
         mbarrier.wait(q_full, turn & 1)
         sums, shift, row_sum = attend(
-            q_tiles.index(member), tiles, index, first, end, row, block * ROWS + 1 + keys - queries,
-            k_scales + batch_head // group * (k_rows // C.BLOCK_K), scale, queries, keys, member, C,
+            q_tiles.index(member), tiles, index, end, row, first + 1 + keys - queries,
+            k_scales + kv_head * (k_rows // C.BLOCK_K), scale, queries, keys, member, C,
         )  # fmt: skip
-        index += end - first + 1
-        if member < active:
+        index += end + 1
+        if row == first + member * ROWS:
             finish(
-                sums, shift, row_sum, batch_head, row, slot * C.CONSUMERS + member, sizes,
-                v_scales + batch_head // group * C.HEAD_DIM, q_offsets + batch_head * q_rows,
+                sums, shift, row_sum, batch_head, row, sizes, v_scales + kv_head * C.HEAD_DIM,
+                v_centres + kv_head * C.HEAD_DIM, q_offsets + batch_head * q_rows,
                 scale_log2e, results, strides, C,
             )  # fmt: skip
     if C.TURNS and member == 0:
@@ -266,54 +264,52 @@ def consumer(
 
 @gluon.jit
 def finish(
-    sums, shift, row_sum, batch_head, row, slot, sizes, v_scales, q_offsets, scale_log2e, results, strides,
-    C: gl.constexpr,
+    sums, shift, row_sum, batch_head, row, sizes, v_scales, v_centres, q_offsets, scale_log2e,
+    results, strides, C: gl.constexpr,
 ):  # fmt: skip
-    """Divide, scale each channel of V back, and write: the result, or with `slot` >= 0 a part of it."""
-    heads, _, queries, _, _, _ = sizes
+    """Divide, scale each channel of V back, and write."""
+    heads, _, queries, _, _, _, _ = sizes
+    lse_ptr, output_ptr = results
     S: gl.constexpr = product_layout(C.BLOCK_K)
     O: gl.constexpr = product_layout(C.HEAD_DIM)
     # A row that saw nothing has sum 0: its output is 0 and its log-sum-exp -inf.
     row_sum = gl.convert_layout(row_sum, gl.SliceLayout(1, S), assert_trivial=True)
     saw_nothing = row_sum == 0.0
     row_sum = gl.where(saw_nothing, 1.0, row_sum)
-    offset = gl.load(q_offsets + row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, S)))
-    log2_sum = shift + gl.log2(row_sum) + offset * scale_log2e
-    log2_sum = gl.where(saw_nothing, float("-inf"), log2_sum)
+    query = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, S))
+    log2_sum = shift + gl.log2(row_sum) + gl.load(q_offsets + query) * scale_log2e
+    log_sum_exp = gl.where(saw_nothing, float("-inf"), log2_sum) * 0.6931471805599453  # log(2)
+    start = lse_ptr + batch_head.to(gl.int64) * queries
+    gl.store(start + query, log_sum_exp, mask=query < queries)
     column = gl.arange(0, C.HEAD_DIM, layout=gl.SliceLayout(0, O))
-    v_scale = gl.load(v_scales + column)
-    sums = sums * like_rows_of(1.0 / row_sum, sums) * v_scale[None, :]
-    if slot >= 0:
-        save_part(sums, log2_sum, (results[0], results[2], results[3]), slot, S, O)
-    else:
-        save_log_sum_exp(log2_sum, results[0], batch_head, row, queries, S)
-        query = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, O))
-        batch, head = (batch_head // heads).to(gl.int64), (batch_head % heads).to(gl.int64)
-        start = results[1] + batch * strides[0] + head * strides[1]
-        pointers = start + query.to(gl.int64)[:, None] * strides[2] + column[None, :]
-        values = sums.to(results[1].dtype.element_ty)
-        gl.store(pointers, values, mask=(query < queries)[:, None])
+    sums = sums * like_rows_of(1.0 / row_sum, sums) * gl.load(v_scales + column)[None, :]
+    # The weights of a row are 1 together, so the centre of V is there once; not where nothing was seen.
+    once = like_rows_of(gl.where(saw_nothing, 0.0, 1.0), sums)
+    sums += once * gl.load(v_centres + column)[None, :]
+    query = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, O))
+    batch, head = (batch_head // heads).to(gl.int64), (batch_head % heads).to(gl.int64)
+    start = output_ptr + batch * strides[0] + head * strides[1]
+    pointers = start + query.to(gl.int64)[:, None] * strides[2] + column[None, :]
+    values = sums.to(output_ptr.dtype.element_ty)
+    gl.store(pointers, values, mask=(query < queries)[:, None])
 
 
-PLAN = ("batch_heads", "blocks", "whole", "share", "section")
-SIZES = ("heads", "group", "queries", "keys", "q_rows", "k_rows")
+SIZES = ("heads", "group", "queries", "keys", "q_rows", "k_rows", "total")
 STRIDES = ("batch_stride", "head_stride", "row_stride")
 
 
 @gluon.jit(
-    do_not_specialize=[*PLAN, *SIZES, *STRIDES, "scale_log2e"],
-    do_not_specialize_on_alignment=["lse_ptr", "output_ptr", "part_ptr", "part_lse_ptr"],
+    do_not_specialize=[*SIZES, *STRIDES, "scale_log2e"],
+    do_not_specialize_on_alignment=["lse_ptr", "output_ptr"],
 )
 def forward_kernel(
-    q_desc, k_desc, v_desc, q_scales, k_scales, v_scales, q_offsets,
-    lse_ptr, output_ptr, part_ptr, part_lse_ptr, batch_stride, head_stride, row_stride,
-    batch_heads, blocks, whole, share, section, heads, group, queries, keys, q_rows, k_rows,
+    q_desc, k_desc, v_desc, q_scales, k_scales, v_scales, q_offsets, v_centres, lse_ptr, output_ptr,
+    batch_stride, head_stride, row_stride, heads, group, queries, keys, q_rows, k_rows, total,
     scale_log2e, C: gl.constexpr,
 ):  # fmt: skip
-    """One program for each multiprocessor, which stays there until all queries are done."""
+    """Each program takes every num_programs-th of `total` tiles of queries."""
     # Numbers and not tuples of them as arguments: those inside of a tuple are always specialised.
-    plan = Plan(batch_heads, blocks, whole, share, section)
-    sizes = (heads, group, queries, keys, q_rows, k_rows)
+    sizes = (heads, group, queries, keys, q_rows, k_rows, total)
     strides = (batch_stride, head_stride, row_stride)
     e4m3: gl.constexpr = gl.float8e4nv
     q_tiles = gl.allocate_shared_memory(e4m3, [C.CONSUMERS, ROWS, C.HEAD_DIM], q_desc.layout)
@@ -322,34 +318,23 @@ def forward_kernel(
     q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     q_empty = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     full = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
     mbarrier.init(q_full, count=1)
     mbarrier.init(q_empty, count=C.CONSUMERS)
     STAGES: gl.constexpr = C.STAGES
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(empty.index(stage), count=C.CONSUMERS)
     fence_async_shared()
     descs = (q_desc, k_desc, v_desc)
-    tiles = (q_tiles, k_tiles, v_tiles, q_full, q_empty, full, empty)
-    scales = (q_scales, k_scales, v_scales, q_offsets)
-    results = (lse_ptr, output_ptr, part_ptr, part_lse_ptr)
+    tiles = (q_tiles, k_tiles, v_tiles, q_full, q_empty, full)
+    scales = (q_scales, k_scales, v_scales, q_offsets, v_centres)
+    results = (lse_ptr, output_ptr)
     if C.CONSUMERS == 3:
         gl.warp_specialize(
             [
-                (
-                    consumer,
-                    (descs, tiles, plan, sizes, scales, results, strides, scale_log2e, 0, C),
-                ),
-                (
-                    consumer,
-                    (descs, tiles, plan, sizes, scales, results, strides, scale_log2e, 1, C),
-                ),
-                (
-                    consumer,
-                    (descs, tiles, plan, sizes, scales, results, strides, scale_log2e, 2, C),
-                ),
-                (producer, (descs, tiles, plan, sizes, C)),
+                (consumer, (tiles, sizes, scales, results, strides, scale_log2e, 0, C)),
+                (consumer, (tiles, sizes, scales, results, strides, scale_log2e, 1, C)),
+                (consumer, (tiles, sizes, scales, results, strides, scale_log2e, 2, C)),
+                (producer, (descs, tiles, sizes, C)),
             ],
             [4, 4, 1],
             [C.REGISTERS, C.REGISTERS, C.FEW],
@@ -357,15 +342,9 @@ def forward_kernel(
     else:
         gl.warp_specialize(
             [
-                (
-                    consumer,
-                    (descs, tiles, plan, sizes, scales, results, strides, scale_log2e, 0, C),
-                ),
-                (
-                    consumer,
-                    (descs, tiles, plan, sizes, scales, results, strides, scale_log2e, 1, C),
-                ),
-                (producer, (descs, tiles, plan, sizes, C)),
+                (consumer, (tiles, sizes, scales, results, strides, scale_log2e, 0, C)),
+                (consumer, (tiles, sizes, scales, results, strides, scale_log2e, 1, C)),
+                (producer, (descs, tiles, sizes, C)),
             ],
             [4, 1],
             [C.REGISTERS, C.FEW],

@@ -18,7 +18,10 @@ PADDED_ROWS = 128
 """Queries and keys are padded with zeros to a multiple of this."""
 
 CENTRE_KEYS = 1024
-"""The centre of the keys is the mean of at most so many of them, evenly spread."""
+"""The centre of keys, or values, is the mean of at most so many of them, evenly spread; any vector would do."""
+
+LEAST_SCALE = 1e-15
+"""Of a block of zeros. The product of two is no zero in float32, by which a hidden score would become NaN."""
 
 HEAD_DIMS = (64, 128, 256)
 
@@ -33,8 +36,10 @@ class Quantized:
     [batch * kv_heads, head_dim]: one for a channel, so that it leaves the sum over keys and is applied once,
     when the output is divided. A scale for each block of keys would be finer, but P would have to carry it.
 
-    `centred` keys had one vector c taken from all of them, which moves all scores of a query by q c and so leaves
-    the softmax alone; `q_offset` [batch * heads, rows] is that q c, and the log-sum-exp gets it back.
+    Where `centred`, all keys of a head had one vector c taken from them, which moves all scores of a query by q c
+    and so leaves the softmax alone; `q_offset` [batch * heads, rows] is that q c, and the log-sum-exp gets it back.
+    All values had `v_centre` [batch * kv_heads, head_dim] taken from them; as weights sum to 1 the output gets it
+    back. That makes both smaller, and P V a sum about zero, of which FP8's short sums lose less.
     """
 
     q: Tensor
@@ -44,6 +49,7 @@ class Quantized:
     k_scale: Tensor
     v_scale: Tensor
     q_offset: Tensor
+    v_centre: Tensor
     batch: int
     heads: int
     kv_heads: int

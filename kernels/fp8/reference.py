@@ -15,6 +15,7 @@ from kernels.fp8.quantized import (
     E4M3,
     KEY_ROWS,
     LARGEST,
+    LEAST_SCALE,
     QUERY_ROWS,
     Quantized,
     key_order,
@@ -25,8 +26,6 @@ from kernels.fp8.rotation import rotation_on
 P_DOUBLINGS = 8.0
 """P is held times 2^8, so that its largest number, 256, is near e4m3's and small ones are not lost."""
 
-TINY = 1e-30
-
 
 def quantize_in_torch(
     q: Tensor, k: Tensor, v: Tensor, rotate: bool = True, centre: bool = True, negate: bool = False
@@ -36,16 +35,18 @@ def quantize_in_torch(
     kv_heads, keys = k.shape[1], k.shape[2]
     q = -q if negate else q
     offset = torch.zeros(batch * heads, padded_rows(queries), device=q.device)
+    v_centre = torch.zeros(batch * kv_heads, v.shape[3], device=q.device)
     if centre:
+        v_centre = centre_of(v).flatten(0, 2)
         middle = centre_of(k)
         of_query = middle.repeat_interleave(heads // kv_heads, 1)
         offset[:, :queries] = (q.float() * of_query).sum(-1).flatten(0, 1)
         k = (k.float() - middle).to(k.dtype)
     q8, q_scale = rows_quantized(q, QUERY_ROWS, rotate)
     k8, k_scale = rows_quantized(k, KEY_ROWS, rotate)
-    v8, v_scale = values_quantized(v)
+    v8, v_scale = values_quantized(v, v_centre)
     return Quantized(
-        q8, k8, v8, q_scale, k_scale, v_scale, offset,
+        q8, k8, v8, q_scale, k_scale, v_scale, offset, v_centre,
         batch, heads, kv_heads, queries, keys, rotate, centre,
     )  # fmt: skip
 
@@ -64,14 +65,14 @@ def rows_quantized(x: Tensor, block: int, rotate: bool) -> tuple[Tensor, Tensor]
         head_dim = x.shape[-1]
         padded = padded @ rotation_on(x.device, torch.float32, head_dim) * head_dim**-0.5
     blocks = padded.unflatten(1, (-1, block))
-    scale = (blocks.abs().amax((2, 3)) / LARGEST).clamp_min(TINY)
+    scale = (blocks.abs().amax((2, 3)) / LARGEST).clamp_min(LEAST_SCALE)
     return (blocks / scale[..., None, None]).flatten(1, 2).to(E4M3), scale
 
 
-def values_quantized(v: Tensor) -> tuple[Tensor, Tensor]:
+def values_quantized(v: Tensor, centre: Tensor) -> tuple[Tensor, Tensor]:
     """[batch, heads, tokens, head_dim] -> e4m3 [batch * heads, head_dim, rows] in key order, scale [.., head_dim]."""
-    padded = with_rows(v.flatten(0, 1).float())
-    scale = (padded.abs().amax(1) / LARGEST).clamp_min(TINY)
+    padded = with_rows(v.flatten(0, 1).float() - centre[:, None])
+    scale = (padded.abs().amax(1) / LARGEST).clamp_min(LEAST_SCALE)
     numbers = (padded / scale[:, None]).unflatten(1, (-1, 16))[:, :, key_order(v.device)]
     return numbers.flatten(1, 2).transpose(1, 2).to(E4M3).contiguous(), scale
 
@@ -83,7 +84,7 @@ def with_rows(x: Tensor) -> Tensor:
 
 def values_of(held: Quantized) -> tuple[Tensor, Tensor, Tensor]:
     """q, k, v as the numbers and scales say, float32 [batch, heads, tokens, head_dim]; q and k still rotated,
-    k without its centre."""
+    k and v without their centres."""
     q = held.q.float() * held.q_scale.repeat_interleave(QUERY_ROWS, 1)[..., None]
     k = held.k.float() * held.k_scale.repeat_interleave(KEY_ROWS, 1)[..., None]
     back = key_order(held.v.device).argsort()
@@ -113,6 +114,8 @@ def attention_of(held: Quantized, scale: float, causal: bool = False) -> tuple[T
     weights = torch.exp2(scores - shift)
     total = weights.sum(-1, keepdim=True)
     output = weights.to(E4M3).float() @ v / total.masked_fill(total == 0.0, 1.0)
+    centre = held.v_centre.unflatten(0, (held.batch, held.kv_heads)).repeat_interleave(group, 1)
+    output += (total > 0.0) * centre[:, :, None]
     log_sum_exp = ((shift + total.log2()) * math.log(2.0)).squeeze(-1)
     offset = held.q_offset[:, : held.queries].unflatten(0, (held.batch, held.heads))
     return output, log_sum_exp + scale * offset

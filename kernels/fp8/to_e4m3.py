@@ -8,172 +8,190 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.fp8.quantized import CENTRE_KEYS, E4M3, KEY_ROWS, QUERY_ROWS, Quantized, padded_rows
+from kernels.fp8.quantized import (
+    CENTRE_KEYS,
+    E4M3,
+    KEY_ROWS,
+    LEAST_SCALE,
+    QUERY_ROWS,
+    Quantized,
+    padded_rows,
+)
 from kernels.fp8.rotation import rotation_on
 from kernels.tiles import head_pointer, on_device_of
 
 LARGEST = tl.constexpr(448.0)
-TINY = tl.constexpr(1e-30)
-"""Divided by instead of zero, where a whole block is zero."""
+LEAST = tl.constexpr(LEAST_SCALE)
+TOGETHER = 256
+"""Rows of q or k that a program takes, one block after the other: they share the rotation."""
+
+
+@triton.jit
+def load_rows(head, row, tokens, strides, HEAD_DIM: tl.constexpr):
+    """These rows of a head, zero beyond its tokens. -> [rows, HEAD_DIM]"""
+    column = tl.arange(0, HEAD_DIM)
+    pointers = head + row.to(tl.int64)[:, None] * strides[2] + column[None, :] * strides[3]
+    return tl.load(pointers, mask=(row < tokens)[:, None], other=0.0)
 
 
 @triton.jit
 def centre_kernel(
-    k_ptr, centre_ptr, strides, heads, tokens, sampled,
-    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The mean of `sampled` keys of a head, evenly spread. Grid: [batch * kv_heads]."""
+    x_ptr, centre_ptr, strides, heads, tokens, sampled, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The mean of `sampled` rows of a head, evenly spread. Grid: [batch * heads]."""
     batch_head = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, HEAD_DIM)
-    head = head_pointer(k_ptr, strides, batch_head // heads, batch_head % heads)
+    head = head_pointer(x_ptr, strides, batch_head // heads, batch_head % heads)
     total = tl.zeros([HEAD_DIM], tl.float32)
     for first in range(0, sampled, BLOCK):
         place = first + tl.arange(0, BLOCK)
-        row = place.to(tl.int64) * tokens // sampled
-        pointers = head + row[:, None] * strides[2] + column[None, :] * strides[3]
-        total += tl.sum(
-            tl.load(pointers, mask=(place < sampled)[:, None], other=0.0).to(tl.float32), 0
-        )
+        row = tl.where(place < sampled, place.to(tl.int64) * tokens // sampled, tokens)
+        total += tl.sum(load_rows(head, row, tokens, strides, HEAD_DIM).to(tl.float32), 0)
+    column = tl.arange(0, HEAD_DIM)
     tl.store(centre_ptr + batch_head * HEAD_DIM + column, total / sampled)
 
 
 @triton.jit
 def rows_kernel(
-    source_ptr, rotation_ptr, centre_ptr, target_ptr, scale_ptr, offset_ptr, strides, heads, group, tokens, rows,
-    factor, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, ROTATE: tl.constexpr, CENTRE: tl.constexpr,
+    source_ptr, rotation_ptr, centre_ptr, target_ptr, scale_ptr, offset_ptr, strides,
+    heads, group, tokens, rows, factor,
+    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, ROTATE: tl.constexpr,
+    QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK rows, times `factor` and rotated -> e4m3 and their scale. Grid: [blocks * batch * heads].
+    """Rows, times `factor` and rotated -> e4m3, and a scale for each BLOCK of them. Grid: [batch * heads * parts].
 
-    CENTRE "keys": without the centre; "queries": their product with it goes to `offset_ptr`.
+    Keys lose their centre; of QUERIES the product with it goes to `offset_ptr`.
     """
-    blocks = rows // BLOCK
-    batch_head = (tl.program_id(0) // blocks).to(tl.int64)
-    row = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    parts = tl.cdiv(rows, TOGETHER)
+    batch_head = (tl.program_id(0) // parts).to(tl.int64)
+    start = tl.program_id(0) % parts * TOGETHER
     column = tl.arange(0, HEAD_DIM)
     head = head_pointer(source_ptr, strides, batch_head // heads, batch_head % heads)
-    pointers = head + row.to(tl.int64)[:, None] * strides[2] + column[None, :] * strides[3]
-    inside = (row < tokens)[:, None]
-    x = tl.load(pointers, mask=inside, other=0.0)
+    centre = tl.load(centre_ptr + batch_head // group * HEAD_DIM + column)[None, :]
     sign = tl.where(factor < 0, -1.0, 1.0)
-    if CENTRE is not None:
-        centre = tl.load(centre_ptr + batch_head // group * HEAD_DIM + column)[None, :]
-        if CENTRE == "queries":
-            tl.store(
-                offset_ptr + batch_head * rows + row, tl.sum(x.to(tl.float32) * centre, 1) * sign
-            )
-        else:
-            x = tl.where(inside, x.to(tl.float32) - centre, 0.0).to(x.dtype)
     if ROTATE:
         rotation = tl.load(rotation_ptr + column[:, None] * HEAD_DIM + column[None, :])
-        x = tl.dot(x, rotation)
-    x = x.to(tl.float32) * factor
-    scale = tl.maximum(tl.max(tl.abs(x)) / LARGEST, TINY)
-    tl.store(scale_ptr + tl.program_id(0), scale)
-    target = target_ptr + (batch_head * rows + row)[:, None] * HEAD_DIM + column[None, :]
-    tl.store(target, (x / scale).to(tl.float8e4nv))
+    for first in range(start, tl.minimum(start + TOGETHER, rows), BLOCK):
+        row = first + tl.arange(0, BLOCK)
+        x = load_rows(head, row, tokens, strides, HEAD_DIM)
+        if QUERIES:
+            offset = tl.sum(x.to(tl.float32) * centre, 1) * sign
+            tl.store(offset_ptr + batch_head * rows + row, offset)
+        else:
+            inside = (row < tokens)[:, None]
+            x = tl.where(inside, x.to(tl.float32) - centre, 0.0).to(x.dtype)
+        if ROTATE:
+            x = tl.dot(x, rotation)
+        x = x.to(tl.float32) * factor
+        scale = tl.maximum(tl.max(tl.abs(x)) / LARGEST, LEAST)
+        tl.store(scale_ptr + (batch_head * rows + first) // BLOCK, scale)
+        target = target_ptr + (batch_head * rows + row)[:, None] * HEAD_DIM + column[None, :]
+        tl.store(target, (x / scale).to(tl.float8e4nv))
 
 
 @triton.jit
 def largest_kernel(
-    v_ptr, largest_ptr, strides, heads, tokens, blocks, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr
-):
-    """The largest |v| of each channel, into zeros. A maximum comes out the same in any order."""
+    v_ptr, centre_ptr, largest_ptr, strides, heads, tokens, blocks,
+    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The largest |v - centre| of each channel, into zeros. A maximum comes out the same in any order."""
     batch_head = (tl.program_id(0) // blocks).to(tl.int64)
     row = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
-    column = tl.arange(0, HEAD_DIM)
+    place = batch_head * HEAD_DIM + tl.arange(0, HEAD_DIM)
     head = head_pointer(v_ptr, strides, batch_head // heads, batch_head % heads)
-    pointers = head + row.to(tl.int64)[:, None] * strides[2] + column[None, :] * strides[3]
-    v = tl.load(pointers, mask=(row < tokens)[:, None], other=0.0).to(tl.float32)
-    tl.atomic_max(largest_ptr + batch_head * HEAD_DIM + column, tl.max(tl.abs(v), 0))
+    v = load_rows(head, row, tokens, strides, HEAD_DIM).to(tl.float32)
+    v = tl.where((row < tokens)[:, None], v - tl.load(centre_ptr + place)[None, :], 0.0)
+    tl.atomic_max(largest_ptr + place, tl.max(tl.abs(v), 0))
 
 
 @triton.jit
 def values_kernel(
-    v_ptr, largest_ptr, scale_ptr, target_ptr, strides, heads, tokens, rows,
+    v_ptr, centre_ptr, largest_ptr, scale_ptr, target_ptr, strides, heads, tokens, rows,
     HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """BLOCK keys of v -> e4m3, transposed, in `key_order`. Grid: [blocks * batch * kv_heads]."""
     blocks = rows // BLOCK
     batch_head = (tl.program_id(0) // blocks).to(tl.int64)
     first = tl.program_id(0) % blocks * BLOCK
-    place = tl.arange(0, BLOCK)
+    place = first + tl.arange(0, BLOCK)
     inside = place % 16
-    row = first + place - inside + inside // 4 * 2 + inside % 2 + inside // 2 % 2 * 8
-    column = tl.arange(0, HEAD_DIM)
+    row = place - inside + inside // 4 * 2 + inside % 2 + inside // 2 % 2 * 8
+    channel = batch_head * HEAD_DIM + tl.arange(0, HEAD_DIM)
     head = head_pointer(v_ptr, strides, batch_head // heads, batch_head % heads)
-    pointers = head + row.to(tl.int64)[:, None] * strides[2] + column[None, :] * strides[3]
-    v = tl.load(pointers, mask=(row < tokens)[:, None], other=0.0).to(tl.float32)
-    largest = tl.load(largest_ptr + batch_head * HEAD_DIM + column)
-    scale = tl.maximum(largest / LARGEST, TINY)
+    v = load_rows(head, row, tokens, strides, HEAD_DIM).to(tl.float32)
+    v = tl.where((row < tokens)[:, None], v - tl.load(centre_ptr + channel)[None, :], 0.0)
+    scale = tl.maximum(tl.load(largest_ptr + channel) / LARGEST, LEAST)
     if first == 0:
-        tl.store(scale_ptr + batch_head * HEAD_DIM + column, scale)
-    v = tl.trans((v / scale[None, :]).to(tl.float8e4nv))
-    channel = (batch_head * HEAD_DIM + column)[:, None] * rows
-    tl.store(target_ptr + channel + (first + place)[None, :], v)
+        tl.store(scale_ptr + channel, scale)
+    numbers = tl.trans((v / scale[None, :]).to(tl.float8e4nv))
+    tl.store(target_ptr + channel[:, None] * rows + place[None, :], numbers)
 
 
 def quantize_on_gpu(
     q: Tensor, k: Tensor, v: Tensor, rotate: bool, centre: bool, negate: bool
 ) -> Quantized:
-    """q, k, v as in `kernels.attention`, on one GPU, in half precision. Five launches."""
-    batch, heads, queries = q.shape[:3]
+    """q, k, v as in `kernels.attention`, on one GPU, in half precision. Six launches."""
+    batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
-    offset = torch.zeros(batch * heads, padded_rows(queries), dtype=torch.float32, device=q.device)
+    factor = head_dim**-0.5 if rotate else 1.0
+    group = heads // kv_heads
     with on_device_of(q):
-        middle = centre_of(k) if centre else None
-        sign = -1 if negate else 1
-        q8, q_scale = rows_quantized(
-            q, QUERY_ROWS, rotate, "queries", middle, offset, heads // kv_heads, sign
+        of_keys, of_values = centre_of(k, centre), centre_of(v, centre)
+        q8, q_scale, offset = rows_quantized(
+            q, QUERY_ROWS, rotate, of_keys, group, -factor if negate else factor
         )
-        k8, k_scale = rows_quantized(k, KEY_ROWS, rotate, "keys", middle, offset, 1, 1)
-        v8, v_scale = values_quantized(v)
+        k8, k_scale, _ = rows_quantized(k, KEY_ROWS, rotate, of_keys, 1, factor)
+        v8, v_scale = values_quantized(v, of_values)
     return Quantized(
-        q8, k8, v8, q_scale, k_scale, v_scale, offset,
+        q8, k8, v8, q_scale, k_scale, v_scale, offset, of_values,
         batch, heads, kv_heads, queries, keys, rotate, centre,
     )  # fmt: skip
 
 
-def centre_of(k: Tensor, block: int = 64) -> Tensor:
-    batch, heads, tokens, head_dim = k.shape
-    centre = torch.empty(batch * heads, head_dim, dtype=torch.float32, device=k.device)
-    centre_kernel[(len(centre),)](
-        k,
-        centre,
-        k.stride(),
-        heads,
-        tokens,
-        min(tokens, CENTRE_KEYS),
-        HEAD_DIM=head_dim,
-        BLOCK=block,
+def centre_of(x: Tensor, centre: bool, block: int = 64) -> Tensor:
+    """The mean of each head's sample of rows, or zero. -> float32 [batch * heads, head_dim]"""
+    batch, heads, tokens, head_dim = x.shape
+    if not centre:
+        return torch.zeros(batch * heads, head_dim, device=x.device)
+    mean = torch.empty(batch * heads, head_dim, device=x.device)
+    sampled = min(tokens, CENTRE_KEYS)
+    centre_kernel[(len(mean),)](
+        x, mean, x.stride(), heads, tokens, sampled, HEAD_DIM=head_dim, BLOCK=block
     )
-    return centre
+    return mean
 
 
-def rows_quantized(x, block, rotate, side, centre, offset, group, sign) -> tuple[Tensor, Tensor]:
+def rows_quantized(
+    x: Tensor, block: int, rotate: bool, centre: Tensor, group: int, factor: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q, or k if in blocks of keys -> numbers, scales, and of q the products with the centre."""
     batch, heads, tokens, head_dim = x.shape
     rows, count = padded_rows(tokens), batch * heads
     numbers = torch.empty(count, rows, head_dim, dtype=E4M3, device=x.device)
-    scale = torch.empty(count, rows // block, dtype=torch.float32, device=x.device)
+    scale = torch.empty(count, rows // block, device=x.device)
+    queries = block == QUERY_ROWS
+    offset = torch.empty(count, rows, device=x.device) if queries else scale
     rotation = rotation_on(x.device, x.dtype, head_dim)
-    rows_kernel[(scale.numel(),)](
-        x, rotation, offset if centre is None else centre, numbers, scale, offset, x.stride(), heads, group, tokens, rows,
-        sign * (head_dim**-0.5 if rotate else 1.0),
-        HEAD_DIM=head_dim, BLOCK=block, ROTATE=rotate, CENTRE=None if centre is None else side, num_warps=4,
+    rows_kernel[(count * triton.cdiv(rows, TOGETHER),)](
+        x, rotation, centre, numbers, scale, offset, x.stride(), heads, group, tokens, rows, factor,
+        HEAD_DIM=head_dim, BLOCK=block, TOGETHER=TOGETHER, ROTATE=rotate, QUERIES=queries,
+        num_warps=4 if head_dim < 256 else 8, num_stages=1,
     )  # fmt: skip
-    return numbers, scale
+    return numbers, scale, offset
 
 
-def values_quantized(v: Tensor, block: int = 128) -> tuple[Tensor, Tensor]:
+def values_quantized(v: Tensor, centre: Tensor, block: int = 128) -> tuple[Tensor, Tensor]:
     batch, heads, tokens, head_dim = v.shape
     rows, count = padded_rows(tokens), batch * heads
-    largest = torch.zeros(count, head_dim, dtype=torch.float32, device=v.device)
+    largest = torch.zeros(count, head_dim, device=v.device)
     scale = torch.empty_like(largest)
     numbers = torch.empty(count, head_dim, rows, dtype=E4M3, device=v.device)
     grid = (count * rows // block,)
     largest_kernel[grid](
-        v, largest, v.stride(), heads, tokens, rows // block, HEAD_DIM=head_dim, BLOCK=block
-    )
+        v, centre, largest, v.stride(), heads, tokens, rows // block,
+        HEAD_DIM=head_dim, BLOCK=block,
+    )  # fmt: skip
     values_kernel[grid](
-        v, largest, scale, numbers, v.stride(), heads, tokens, rows, HEAD_DIM=head_dim, BLOCK=block
-    )
+        v, centre, largest, scale, numbers, v.stride(), heads, tokens, rows,
+        HEAD_DIM=head_dim, BLOCK=block,
+    )  # fmt: skip
     return numbers, scale

@@ -36,6 +36,70 @@ def packed_layout(width):
 
 
 @gluon.jit
+def like_rows_of(vector, other):
+    """A number for each row, held as the rows of `other` are: by the same threads, so nothing moves. -> [64, 1]"""
+    LAYOUT: gl.constexpr = other.type.layout
+    return gl.convert_layout(vector, gl.SliceLayout(1, LAYOUT), assert_trivial=True)[:, None]
+
+
+@gluon.jit
+def lane_sums(weights):
+    """The sum of a row, left in its four threads' parts: they are added once, at the end. -> [64, 4]"""
+    parts = gl.reshape(weights, [ROWS, weights.shape[1] // 8, 4, 2])
+    return gl.sum(gl.sum(parts, 3), 1)
+
+
+@gluon.jit
+def hide(scores, first_hidden):
+    """-inf from that key of this tile on which is hidden first from each row. `first_hidden` [64]
+
+    A thread's columns are 8 a + 2 b + c, where only b differs between the four threads of a row: compared with
+    first_hidden - 2 b, the others are constants of the code and take no registers.
+    """
+    S: gl.constexpr = scores.type.layout
+    width: gl.constexpr = scores.shape[1]
+    parts = gl.reshape(scores, [ROWS, width // 8, 4, 2])
+    L: gl.constexpr = parts.type.layout
+    LANES: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(3, L))  # [64, 4]
+    eight = gl.arange(0, width // 8, gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, L))))
+    lane = gl.arange(0, 4, gl.SliceLayout(0, LANES))
+    one = gl.arange(0, 2, gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, L))))
+    limit = gl.convert_layout(first_hidden, gl.SliceLayout(1, LANES), assert_trivial=True)
+    limit = limit[:, None] - 2 * lane[None, :]
+    column = (8 * eight)[None, :, None, None] + one[None, None, None, :]
+    parts = gl.where(column < limit[:, None, :, None], parts, float("-inf"))
+    return gl.convert_layout(gl.reshape(parts, [ROWS, width]), S, assert_trivial=True)
+
+
+@gluon.constexpr_function
+def multiply_text(count):
+    """Multiply `count` numbers in place, unless both rows of this thread have the factor 1."""
+    products = " ".join(f"mul.f32 ${i}, ${i}, ${2 * count + i};" for i in range(count))
+    return (
+        f"{{ .reg .pred p; setp.ne.f32 p, ${2 * count}, 0f3F800000; "
+        f"setp.ne.or.f32 p, ${2 * count + 2}, 0f3F800000, p; @!p bra SAME; {products} SAME: }}"
+    )
+
+
+@gluon.constexpr_function
+def multiply_constraints(count):
+    tied = [str(i) for i in range(count)]
+    return ",".join(["=f"] * count + tied + ["f"] * count)
+
+
+@gluon.jit
+def rescaled(sums, factor, LAZY: gl.constexpr):
+    """sums * factor; LAZY: skipped where no row of the warp asks for it, which is nearly always."""
+    if not LAZY:
+        return sums * factor
+    COUNT: gl.constexpr = sums.shape[1] // 2  # of one thread
+    return gl.inline_asm_elementwise(
+        multiply_text(COUNT), multiply_constraints(COUNT), [sums, factor],
+        dtype=gl.float32, is_pure=True, pack=COUNT,
+    )  # fmt: skip
+
+
+@gluon.jit
 def row_maxima(scores):
     """The largest of each row; a thread goes through its part in four chains, which need not wait for each other."""
     S: gl.constexpr = scores.type.layout
@@ -83,8 +147,14 @@ def quick_exp2(scores, scale, shift):
 
 
 @gluon.jit
+def either_exp2(scores, scale, shift, QUICK: gl.constexpr):
+    """One of the two."""
+    return quick_exp2(scores, scale, shift) if QUICK else exact_exp2(scores, scale, shift)
+
+
+@gluon.jit
 def exp2_of(scores, scale, shift, QUICK: gl.constexpr):
-    """2^(scores * scale - shift); QUICK eighths of them, 0, 1 or 2, by `quick_exp2`. The rest by the exact one.
+    """2^(scores * scale - shift); QUICK eighths of them, 0 to 7, by `quick_exp2`. The rest by the exact one.
 
     The special function unit takes as long as the FP8 products, so some of its work goes elsewhere.
     """
@@ -98,10 +168,10 @@ def exp2_of(scores, scale, shift, QUICK: gl.constexpr):
     eighth, last = gl.split(rest)
     L2: gl.constexpr = half.type.layout
     L4: gl.constexpr = quarter.type.layout
-    half = exact_exp2(half, scale, shift)
-    quarter = exact_exp2(quarter, scale, shift)
-    eighth = quick_exp2(eighth, scale, shift) if QUICK == 2 else exact_exp2(eighth, scale, shift)
-    rest = gl.join(eighth, quick_exp2(last, scale, shift))
+    half = either_exp2(half, scale, shift, QUICK >= 4)
+    quarter = either_exp2(quarter, scale, shift, QUICK % 4 >= 2)
+    eighth = either_exp2(eighth, scale, shift, QUICK % 2 == 1)
+    rest = gl.join(eighth, exact_exp2(last, scale, shift))
     rest = gl.convert_layout(rest, L4, assert_trivial=True)
     rest = gl.convert_layout(gl.join(quarter, rest), L2, assert_trivial=True)
     whole = gl.join(half, rest).permute([0, 4, 5, 6, 1, 2, 3])

@@ -225,7 +225,7 @@ def test_kernels_quantise_as_the_reference(hopper, head_dim, rotate, centre):
     q, k, v = random_qkv(2, 4, 197, head_dim, kv_heads=2, keys=300, device=hopper)
     made = quantize(guarded(q), guarded(k), guarded(v), rotate, centre)
     wanted = quantize_in_torch(q, k, v, rotate, centre)
-    for name in ("q_scale", "k_scale", "v_scale", "q_offset"):
+    for name in ("q_scale", "k_scale", "v_scale", "q_offset", "v_centre"):
         torch.testing.assert_close(getattr(made, name), getattr(wanted, name), rtol=1e-4, atol=1e-4)
     for name in ("q", "k", "v"):
         one, other = getattr(made, name).float(), getattr(wanted, name).float()
@@ -257,7 +257,8 @@ def test_kernel_agrees_with_the_reference(hopper, queries, keys, head_dim, causa
     wanted, wanted_lse = attention_of(quantize(q, k, v), scale, causal)
     assert output.dtype == q.dtype
     assert output.shape == q.shape
-    torch.testing.assert_close(lse, wanted_lse, rtol=1e-4, atol=2e-3)
+    # A quarter of the exponentials is off by up to 3.9 %, but right in the mean.
+    torch.testing.assert_close(lse, wanted_lse, rtol=1e-4, atol=0.03)
     # P is rounded against the maximum so far, in the reference against the last: as far as e4m3 is.
     assert rms(output - wanted) < 0.04 * rms(wanted)
     assert rms(output - exact(q, k, v, scale, causal)[0]) < 0.08 * rms(wanted)
@@ -267,16 +268,17 @@ def test_kernel_agrees_with_the_reference(hopper, queries, keys, head_dim, causa
 @pytest.mark.parametrize("scale", [-0.2, 0.0, 0.3])
 def test_any_scale(hopper, scale):
     q, k, v = random_qkv(1, 2, 200, 64, device=hopper)
-    output, lse = attention_fp8(q, k, v, scale=scale)
+    k[:, :, 128:] = 0  # a block without any number, and part of it hidden
+    output, lse = attention_fp8(q, k, v, scale=scale, centre=False)
     truth, true_lse = exact(q, k, v, scale)
     assert rms(output - truth) < 0.08 * rms(truth)
-    assert (lse - true_lse).abs().max() < 0.1
+    assert (lse - true_lse).abs().max() < 0.5 * abs(scale) + 0.01
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_many_keys_lose_no_bits(hopper, head_dim):
-    """V of one sign: summed in the matrix units alone, with fewer bits than float32, the output would sink."""
+    """V of one sign: the matrix units sum with fewer bits than float32, and without a centre the output would sink."""
     q, k, v = random_qkv(1, 1, 256, head_dim, keys=65536, device=hopper)
     v = v.abs() + 1
     output = attention_fp8(q, k, v)[0].double()

@@ -30,8 +30,11 @@ pytestmark = [
 START = "import triton; from tests.kernels.test_fp8_compiled import work; work()"
 MULTIPROCESSORS = 132
 SHARED_BYTES = 232_448
-EXPONENTIALS = 64 * 128 // 128 + 2
-"""Of a thread for each tile: its scores, and the factors of its two rows."""
+
+
+def exponentials(eighths: int) -> int:
+    """Of a thread for each tile, by the special function unit: its scores, and the factors of its two rows."""
+    return 64 * (8 - eighths) // 8 + 2
 
 
 def work() -> None:
@@ -55,7 +58,8 @@ def work() -> None:
 
     def keep(kernel, *args, **options):
         compiled: Any = only_compile(kernel, *args, **options)
-        found[name] = [disassembled(compiled.asm["cubin"]), compiled.metadata.shared]
+        eighths = forward.SHAPES[head_dim].QUICK
+        found[name] = [disassembled(compiled.asm["cubin"]), compiled.metadata.shared, eighths]
         return compiled
 
     forward.forward_kernel.run = keep.__get__(forward.forward_kernel)
@@ -69,7 +73,7 @@ def work() -> None:
 
 
 @cache
-def listings() -> dict[str, tuple[str, int]]:
+def listings() -> dict[str, tuple[str, int, int]]:
     done = subprocess.run(
         [sys.executable, "-c", START],
         capture_output=True,
@@ -92,65 +96,68 @@ def code(listing: str) -> list[tuple[int, str]]:
     ]
 
 
-def inner_loops(listing: str) -> list[list[str]]:
+def inner_loops(listing: str, eighths: int) -> list[list[str]]:
     """The loops over key tiles, one for each consumer and kind of tile: both products and one tile's exponentials.
 
     Waiting at a barrier is a backward branch too, round less than a tile; the loop over pieces goes round several.
     """
     lines = code(listing)
     place = {address: number for number, (address, _) in enumerate(lines)}
-    loops = []
+    bodies = []
     for number, (address, text) in enumerate(lines):
         back = re.match(r"BRA (?:\S+, )?(0x[0-9a-f]+)", text)
         if not back or int(back[1], 16) not in place or int(back[1], 16) >= address:
             continue
         body = [t for _, t in lines[place[int(back[1], 16)] : number + 1]]
-        exponentials = sum(t.startswith("MUFU.EX2") for t in body)
+        found = sum(t.startswith("MUFU.EX2") for t in body)
         products = [t for t in body if t.startswith("QGMMA")]
-        if exponentials == EXPONENTIALS and len(products) > 4:
-            loops.append(body)
-    return loops
+        if found == exponentials(eighths) and len(products) > 4:
+            bodies.append(body)
+    return bodies
 
 
 KERNELS = [(head_dim, causal) for head_dim in HEAD_DIMS for causal in (False, True)]
 
 
 @pytest.fixture(params=KERNELS, ids=lambda p: f"{p[0]}-{'causal' if p[1] else 'full'}")
-def listing(request) -> str:
-    text, shared_bytes = listings()["{} {}".format(*request.param)]
+def loops(request) -> list[list[str]]:
+    head_dim, causal = request.param
+    text, shared_bytes, eighths = listings()[f"{head_dim} {causal}"]
     assert shared_bytes <= SHARED_BYTES
     assert "QGMMA" in text
     assert "HGMMA" not in text
-    return text
+    found = inner_loops(text, 0 if causal else eighths)
+    if causal and eighths:
+        found += inner_loops(text, eighths)
+    assert len(found) >= 2
+    return found
 
 
-def test_nothing_spills_in_a_loop(listing):
-    loops = inner_loops(listing)
-    assert len(loops) >= 2
+def test_nothing_spills_in_a_loop(loops):
     for body in loops:
         assert not [t for t in body if t.startswith(("STL", "LDL"))]
 
 
-def test_weights_stay_where_they_are(listing):
+def test_weights_stay_where_they_are(loops):
     """Four shuffles reduce the maxima of two rows; nothing else crosses lanes, and no byte is picked out."""
-    for body in inner_loops(listing):
+    for body in loops:
         assert sum(t.startswith("SHFL") for t in body) == 4
         assert not [t for t in body if t.startswith(("PRMT", "STS", "LDS", "STSM"))]
         assert sum(t.startswith("F2FP") for t in body) == 32
 
 
-def test_both_products_are_under_way_at_once(listing):
+def test_both_products_are_under_way_at_once(loops):
     """No wait between the first product's beginning and the last one's."""
-    for body in inner_loops(listing):
+    for body in loops:
         products = [n for n, t in enumerate(body) if t.startswith("QGMMA")]
         waits = [n for n, t in enumerate(body) if t.startswith("WARPGROUP.DEPBAR")]
         assert not [n for n in waits if products[0] < n < products[-1]]
         assert len(waits) == 2
 
 
-def test_no_product_reads_a_register_that_changes(listing):
+def test_no_product_reads_a_register_that_changes(loops):
     """P is read from registers while P V runs; an old ptxas reuses them too early (triton#9433)."""
-    for body in inner_loops(listing):
+    for body in loops:
         read, checked = set(), 0
         for text in body:
             operands = re.match(r"QGMMA\S* R(\d+), R(\d+), gdesc", text)
