@@ -7,7 +7,10 @@ Gluon is compiled only: nothing here runs in Triton's interpreter. Whether a ker
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Hashable
+from copy import copy
+from functools import cache, lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +36,9 @@ __all__ = [
     "fence_async_shared",
     "gl",
     "gluon",
+    "launch",
     "mbarrier",
+    "multiprocessors",
     "parity",
     "score_layout",
     "shared_layout",
@@ -68,12 +73,57 @@ def describe(tensor: Tensor, rows: int, width: int) -> TensorDescriptor:
     What lies outside of the tensor is read as zero and never written, so a tile may reach past the last token
     and past head_dim, and no other head is touched. `copyable` makes the tensor fit for it.
     """
-    strides = [
-        stride if size > 1 else tensor.shape[-1] * STEP_BYTES  # of one: any multiple of 16 bytes
-        for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True)
+    descriptor = copy(
+        checked_descriptor(tensor.shape, tensor.stride(), rows, width, tensor.dtype, tensor.device)
+    )
+    descriptor.base = tensor
+    return descriptor
+
+
+@lru_cache(maxsize=1024)
+def checked_descriptor(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    rows: int,
+    width: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> TensorDescriptor:
+    """The same without its tensor: what takes time, and is checked, depends on the shape only."""
+    steps = [
+        stride if size > 1 else shape[-1] * STEP_BYTES  # of one: any multiple of 16 bytes
+        for size, stride in zip(shape[:-1], strides[:-1], strict=True)
     ]
-    layout = shared_layout(rows, width, tensor.dtype)
-    return TensorDescriptor(tensor, list(tensor.shape), [*strides, 1], [1, 1, rows, width], layout)
+    layout = shared_layout(rows, width, dtype)
+    nothing = torch.empty(0, dtype=dtype, device=device)
+    return TensorDescriptor(nothing, list(shape), [*steps, 1], [1, 1, rows, width], layout)
+
+
+LAUNCHED: dict[Hashable, Any] = {}
+
+
+def launch(kernel: Any, key: tuple, programs: int, *arguments: Any, **options: Any) -> None:
+    """Launch so many programs, from the second launch of a `key` on without searching for the binary.
+
+    Triton's search takes 100 us where descriptors are among the arguments. key: all that the binary depends on,
+    its device last; integers and pointers must not be specialized, and constants stand among the arguments.
+    """
+    place = (kernel.fn, *key)
+    known = LAUNCHED.get(place)
+    if known is not None:
+        known[programs, 1, 1](*arguments)
+        return
+    compiled = kernel[(programs,)](*arguments, **options)
+    if key[-1].type == "cuda":
+        LAUNCHED[place] = compiled
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """132 on an H100 or H200, and where a kernel is only compiled."""
+    if device.type != "cuda":
+        return 132
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def copyable(tensor: Tensor) -> Tensor:

@@ -1,85 +1,86 @@
-"""FlashAttention-3, forward: the launch."""
+"""FlashAttention-3, forward: what is launched for a problem."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from kernels.fa3.forward_kernel import forward_kernel
-from kernels.fa3.merge import MERGED_ROWS, merge_kernel
-from kernels.fa3.schedule import Plan, plan_for
-from kernels.hopper import copyable, describe
+from kernels.fa3.merge import MERGED_ROWS, REGISTERS, WARPS, merge_kernel
+from kernels.fa3.schedule import MOST_PARTS, ROWS, Plan, plan_for
+from kernels.hopper import copyable, describe, launch, multiprocessors
 from kernels.problem import Problem
 from kernels.tiles import on_device_of
 
+QUERY_ROWS = ROWS.value
+
 
 @dataclass(frozen=True)
-class Shape:
+class Form:
     """What the forward kernel is compiled for."""
 
-    CONSUMERS: int  # warpgroups, of 64 queries each
+    CONSUMERS: int  # warpgroups of 64 queries each
     BLOCK_K: int
     BLOCK_D: int
-    ORDER: int  # of the pieces, see `schedule`
-    REGISTERS: int  # of a consumer's thread
-    FEW: int  # of a producer's thread
-    TURNS: bool
-    EARLY: bool
-    LAZY: bool
-    PIN: bool = False
-    LATE: bool = False
+    Q_STAGES: int  # tiles of queries that are in shared memory at once
+    REGISTERS: int  # of a thread of a consumer
+    FEW: int  # of a thread of the producer
+    EARLY: bool  # whether exponentials are kept ahead of the end of the product before
+    LAZY: bool  # whether sums are rescaled only where the maximum rises a lot
+    TURNS: bool  # whether consumers issue their products one after the other
+    ORDER: int = 0  # of the pieces, see `schedule`
 
 
-@cache
-def multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def signed(q: Tensor, scale: float) -> tuple[Tensor, float]:
-    """-> q and a positive scale * log2(e): the maximum is taken of raw scores. Copies q for a scale <= 0."""
-    if scale > 0:
-        return q, scale * math.log2(math.e)
-    if scale == 0:
-        return torch.zeros_like(q), math.log2(math.e)
-    return -q, -scale * math.log2(math.e)
-
-
-WIDTHS = {
-    64: dict(CONSUMERS=3, BLOCK_K=128, REGISTERS=160, FEW=32, TURNS=True, EARLY=False, LAZY=False),
-    128: dict(CONSUMERS=2, BLOCK_K=128, REGISTERS=240, FEW=24, TURNS=True, EARLY=True, LAZY=True),
-    256: dict(CONSUMERS=2, BLOCK_K=64, REGISTERS=240, FEW=24, TURNS=True, EARLY=False, LAZY=False),
+FORMS = {
+    64: Form(3, 128, 64, 2, 160, 32, EARLY=False, LAZY=False, TURNS=True),
+    128: Form(2, 128, 128, 2, 240, 24, EARLY=True, LAZY=True, TURNS=False),
+    256: Form(2, 32, 256, 1, 240, 24, EARLY=True, LAZY=True, TURNS=True),
 }
+"""By head_dim, padded: the fastest of those that were tried on an H200.
+
+At 64 no overlap inside a warpgroup pays: three of them overlap each other, in turns. At 128 there is room for
+two, each of which works out weights while its own product runs. 256 was made to fit, and not timed.
+"""
+
+MOST_REGISTERS = {3: 128, 2: 168}
+"""Consumers -> registers of a thread before the producer gives up most of its own."""
 
 
-def launch_forward(q, k, v, scale, causal, settings=None, order=None, split=True, programs=None):
+def launch_forward(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, split: bool = True
+) -> tuple[Tensor, Tensor]:
+    """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp [batch, heads, queries].
+
+    Copies q for a scale that is not positive, and what TMA cannot read (`kernels.hopper.copyable`).
+    split: whether left-over tiles may be split along the keys, which rounds once more.
+    """
     problem = Problem.of(q, k, causal)
-    q, scale_log2e = signed(q, scale)
+    q, scale_log2e = with_positive_scale(q, scale)
     q, k, v = copyable(q), copyable(k), copyable(v)
     width = 64 if problem.head_dim <= 64 else 128 if problem.head_dim <= 128 else 256
-    settings = {**WIDTHS[width], **(settings or {})}
-    rows = 64 * settings["CONSUMERS"]
-    programs = programs or multiprocessors(q.device)
-    key_tiles = -(-problem.keys // settings["BLOCK_K"])
-    order, plan = plan_for(
-        problem, settings["CONSUMERS"], settings["BLOCK_K"], programs, order, split
-    )
-    shape = Shape(BLOCK_D=width, ORDER=order, **settings)
+    programs = multiprocessors(q.device)
+    form, plan = form_and_plan(problem, width, programs, split)
+    # Laid out [batch, queries, heads, dim], so that joining the heads again costs no copy.
     output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
     part, part_lse = log_sum_exp, log_sum_exp
     if plan.share:
-        part = q.new_empty(2 * programs * rows, width, dtype=torch.float32)
-        part_lse = q.new_empty(2 * programs * rows, dtype=torch.float32)
+        rows = 2 * programs * form.CONSUMERS * QUERY_ROWS
+        part = q.new_empty(rows, width, dtype=torch.float32)
+        part_lse = q.new_empty(rows, dtype=torch.float32)
     with on_device_of(q):
-        forward_kernel[(programs,)](
-            describe(q, 64, width),
-            describe(k, shape.BLOCK_K, width),
-            describe(v, shape.BLOCK_K, width),
-            describe(output, 64, width),
+        launch(
+            forward_kernel,
+            (form, q.dtype, q.device),
+            programs,
+            describe(q, QUERY_ROWS, width),
+            describe(k, form.BLOCK_K, width),
+            describe(v, form.BLOCK_K, width),
+            describe(output, QUERY_ROWS, width),
             log_sum_exp,
             part,
             part_lse,
@@ -89,28 +90,64 @@ def launch_forward(q, k, v, scale, causal, settings=None, order=None, split=True
             problem.queries,
             problem.keys,
             scale_log2e,
-            shape,
+            form,
             num_warps=4,
-            maxnreg=128 if shape.CONSUMERS == 3 else 168,
+            maxnreg=MOST_REGISTERS[form.CONSUMERS],
         )
         if plan.share:
-            tiles = -(-plan.blocks // shape.CONSUMERS)
-            left = plan.batch_heads * tiles - plan.whole
-            merge_kernel[(left * rows // MERGED_ROWS,)](
-                part,
-                part_lse,
-                output,
-                log_sum_exp,
-                output.stride(),
-                plan.whole,
-                plan.share,
-                key_tiles,
-                tiles,
-                problem.heads,
-                problem.queries,
-                TILE_ROWS=rows,
-                ROWS=MERGED_ROWS,
-                HEAD_DIM=problem.head_dim,
-                BLOCK_D=width,
-            )
+            merge(part, part_lse, output, log_sum_exp, form, plan, problem.keys)
     return output, log_sum_exp
+
+
+def with_positive_scale(q: Tensor, scale: float) -> tuple[Tensor, float]:
+    """-> q and scale * log2(e), positive: the running maximum is taken of raw scores."""
+    if scale > 0:
+        return q, scale * math.log2(math.e)
+    if scale == 0:
+        return torch.zeros_like(q), math.log2(math.e)
+    return -q, -scale * math.log2(math.e)
+
+
+@lru_cache(maxsize=1024)
+def form_and_plan(
+    problem: Problem, width: int, multiprocessors: int, split: bool
+) -> tuple[Form, Plan]:
+    """What the kernel is compiled for, and what its programs take."""
+    form = FORMS[width]
+    order, plan = plan_for(problem, form.CONSUMERS, form.BLOCK_K, multiprocessors, split)
+    if problem.causal and width == 64:
+        # With two tiles of queries at once 4 % slower at (1, 16, 16384, 64), though not elsewhere.
+        form = replace(form, Q_STAGES=1)
+    return replace(form, ORDER=order), plan
+
+
+def merge(
+    part: Tensor, part_lse: Tensor, output: Tensor, lse: Tensor, form: Form, plan: Plan, keys: int
+) -> None:
+    """Fill the rows of output and lse whose keys were split."""
+    _, heads, queries, head_dim = output.shape
+    tiles = -(-plan.blocks // form.CONSUMERS)
+    tile_rows, rows = form.CONSUMERS * QUERY_ROWS, MERGED_ROWS[form.BLOCK_D]
+    split_tiles = plan.batch_heads * tiles - plan.whole
+    launch(
+        merge_kernel,
+        (form, head_dim, output.dtype, output.device),
+        split_tiles * tile_rows // rows,
+        part,
+        part_lse,
+        output,
+        lse,
+        plan.whole,
+        plan.share,
+        -(-keys // form.BLOCK_K),
+        tiles,
+        heads,
+        queries,
+        tile_rows,
+        rows,
+        head_dim,
+        form.BLOCK_D,
+        MOST_PARTS,
+        num_warps=WARPS,
+        maxnreg=REGISTERS,
+    )

@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
-from kernels.tiles import head_pointer, store_tile, store_vector, tl, triton
+from kernels.tiles import tl, triton
 
-MERGED_ROWS = 16
-"""Queries of one program."""
+WARPS, REGISTERS = 4, 96
+"""Of one program: five find room on a multiprocessor at once."""
+MERGED_ROWS = {64: 8, 128: 4, 256: 2}
+"""Padded head_dim -> queries of one program, which has all parts of their sums in registers."""
 
 
-@triton.jit(do_not_specialize=["whole", "share", "key_tiles", "tiles", "heads", "queries"])
+@triton.jit(
+    do_not_specialize=["whole", "share", "key_tiles", "tiles", "heads", "queries"],
+    do_not_specialize_on_alignment=["part_ptr", "part_lse_ptr", "output_ptr", "lse_ptr"],
+)
 def merge_kernel(
     part_ptr,
     part_lse_ptr,
     output_ptr,
     lse_ptr,
-    output_strides,
     whole,
     share,
     key_tiles,
@@ -26,36 +30,48 @@ def merge_kernel(
     ROWS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    MOST_PARTS: tl.constexpr,
 ):
-    """Outputs weighted by how much of the softmax each part holds: exp(its log-sum-exp)."""
+    """Outputs weighted by how much of the softmax each part holds: exp(its log-sum-exp).
+
+    The output lies [batch, queries, heads, head_dim]; whole, share: see `schedule.Plan`.
+    """
     # step: Merge split keys
     split_tile = tl.program_id(0) // (TILE_ROWS // ROWS)
     inside = tl.program_id(0) % (TILE_ROWS // ROWS) * ROWS
     start = split_tile * key_tiles
+    first = start // share
+    last = (start + key_tiles - 1) // share
     row = inside + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK_D)
     most = tl.full([ROWS], float("-inf"), tl.float32)
+    for i in tl.static_range(MOST_PARTS):
+        place = place_of_part(first + i, share, start, TILE_ROWS) + row
+        log2_sum = tl.load(part_lse_ptr + place, mask=first + i <= last, other=float("-inf"))
+        most = tl.maximum(most, log2_sum)
     total = tl.zeros([ROWS], tl.float32)
     sums = tl.zeros([ROWS, BLOCK_D], tl.float32)
-    for program in range(start // share, (start + key_tiles - 1) // share + 1):
-        # A program's first part is of the tile in which its share begins.
-        slot = 2 * program + (program * share < start).to(tl.int32)
-        place = tl.cast(slot, tl.int64) * TILE_ROWS + row
-        log2_sum = tl.load(part_lse_ptr + place)
-        part = tl.load(part_ptr + place[:, None] * BLOCK_D + column[None, :])
-        new_most = tl.maximum(most, log2_sum)
-        before = tl.math.exp2(most - new_most)
-        weight = tl.math.exp2(log2_sum - new_most)
-        sums = sums * before[:, None] + part * weight[:, None]
-        total = total * before + weight
-        most = new_most
+    for i in tl.static_range(MOST_PARTS):
+        place = place_of_part(first + i, share, start, TILE_ROWS) + row
+        there = first + i <= last
+        log2_sum = tl.load(part_lse_ptr + place, mask=there, other=float("-inf"))
+        part = tl.load(part_ptr + place[:, None] * BLOCK_D + column[None, :], mask=there, other=0.0)
+        weight = tl.math.exp2(log2_sum - most)
+        sums += part * weight[:, None]
+        total += weight
     tile = whole + split_tile
     batch_head = (tile // tiles).to(tl.int64)
-    first = tile % tiles * TILE_ROWS + inside
-    output_head = head_pointer(output_ptr, output_strides, batch_head // heads, batch_head % heads)
-    store_tile(
-        output_head, sums / total[:, None], first, queries, output_strides[2:],
-        HEAD_DIM, ROWS, BLOCK_D, False,
-    )  # fmt: skip
+    query = tile % tiles * TILE_ROWS + row
+    token = batch_head // heads * queries + query
+    output = output_ptr + (token * heads + batch_head % heads)[:, None] * HEAD_DIM + column[None, :]
+    mask = query < queries
+    merged = (sums / total[:, None]).to(output_ptr.dtype.element_ty)
+    tl.store(output, merged, mask=mask[:, None] & (column < HEAD_DIM)[None, :])
     log_sum_exp = (most + tl.math.log2(total)) * 0.6931471805599453
-    store_vector(lse_ptr + batch_head * queries, log_sum_exp, first, queries, ROWS)
+    tl.store(lse_ptr + batch_head * queries + query, log_sum_exp, mask=mask)
+
+
+@triton.jit
+def place_of_part(program, share, start, TILE_ROWS: tl.constexpr):
+    """The first row of a program's part: its first part is of the tile in which its share begins."""
+    return (2 * program + (program * share < start).to(tl.int32)) * TILE_ROWS

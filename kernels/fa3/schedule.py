@@ -11,10 +11,11 @@ head, against a range of key tiles. Three orders keep all multiprocessors busy t
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from kernels.hopper import gl, gluon
+from kernels.problem import Problem
 
 ROWS = gl.constexpr(64)
 """Queries of one consumer: the rows of one wgmma."""
@@ -24,7 +25,13 @@ WAVES = gl.constexpr(1)
 CAUSAL = gl.constexpr(2)
 
 SPLIT_AT_MOST = 0.6
-"""Of a wave. Splitting more cost more than it saved."""
+"""Of a wave. Splitting more cost more than it saved: on an H200 0.52 of a wave gained, 0.82 lost."""
+
+L2_BYTES = 48 * 2**20
+"""Keys and values of all heads that SHARES may keep going at once: an H100 and an H200 have 50 MB of L2."""
+
+MOST_PARTS = 8
+"""Programs that may share a tile."""
 
 
 class Plan(NamedTuple):
@@ -33,37 +40,31 @@ class Plan(NamedTuple):
     batch_heads: int
     blocks: int  # of 64 queries, of a head
     whole: int  # WAVES: the tiles that are not split
-    share: int  # WAVES: key tiles of a program of those that are
-    section: int  # CAUSAL: heads whose keys and values are in L2 together
+    share: int  # WAVES: key tiles of a program of those that are; 0 where none is
 
 
-L2_BYTES = 24 * 2**20
-"""Keys and values that may be counted on to stay in L2: half of an H100's."""
-
-
-@cache
-def plan_for(problem, consumers, block_k, programs, order=None, split=True) -> tuple[int, Plan]:
+@lru_cache(maxsize=1024)
+def plan_for(
+    problem: Problem, consumers: int, block_k: int, programs: int, split: bool = True
+) -> tuple[int, Plan]:
+    """-> the order of the pieces, and their numbers."""
     batch_heads = problem.batch * problem.heads
-    blocks = -(-problem.queries // 64)
-    tiles = -(-blocks // consumers)
-    head_bytes = 4 * problem.keys * problem.head_dim
+    blocks = -(-problem.queries // ROWS.value)
+    tiles = batch_heads * -(-blocks // consumers)
     if problem.causal:
-        section = max(1, min(batch_heads, L2_BYTES // head_bytes))
-        return 2, Plan(batch_heads, blocks, 0, 0, section)
-    total = batch_heads * tiles
-    left = total % programs
+        return CAUSAL.value, Plan(batch_heads, blocks, tiles, 0)
+    left = tiles % programs
     key_tiles = -(-problem.keys // block_k)
-    if order is None:
-        order = (
-            0 if left > SPLIT_AT_MOST * programs and head_bytes * batch_heads < 2 * L2_BYTES else 1
-        )
-    if order == 0 or not split or not 0 < left <= SPLIT_AT_MOST * programs or key_tiles < 2:
+    if left > SPLIT_AT_MOST * programs:
+        in_l2 = 4 * problem.keys * problem.head_dim * batch_heads <= L2_BYTES
+        return (SHARES if in_l2 else WAVES).value, Plan(batch_heads, blocks, tiles, 0)
+    if not split or key_tiles < 2:
         left = 0
-    share = -(-left * key_tiles // programs)
-    return order, Plan(batch_heads, blocks, total - left, share, 0)
+    share = max(-(-left * key_tiles // programs), -(-key_tiles // (MOST_PARTS - 1)))
+    return WAVES.value, Plan(batch_heads, blocks, tiles - left, share if left else 0)
 
 
-# --- device --------------------------------------------------------------------------------------------------
+# --- device ------------------------------------------------------------------------------------------------
 
 
 @gluon.jit
@@ -71,7 +72,7 @@ def turns_of(
     program, plan, keys, CONSUMERS: gl.constexpr, BLOCK_K: gl.constexpr, ORDER: gl.constexpr
 ):
     """-> how many pieces this program takes, and where it begins in the order."""
-    batch_heads, blocks, whole, share = plan[0], plan[1], plan[2], plan[3]
+    batch_heads, blocks, whole, share = plan
     programs = gl.num_programs(0)
     tiles = gl.cdiv(blocks, CONSUMERS)
     if ORDER == SHARES:
@@ -82,16 +83,15 @@ def turns_of(
         rest = end - start - first
         turns = gl.cdiv(first, CONSUMERS) + rest // blocks * tiles
         return turns + gl.cdiv(rest % blocks, CONSUMERS), start
-    total = batch_heads * tiles
-    if ORDER == CAUSAL:
-        return gl.cdiv(total - program, programs), program
     turns = gl.cdiv(gl.maximum(whole - program, 0), programs)
-    key_tiles = gl.cdiv(keys, BLOCK_K)
-    units = (total - whole) * key_tiles
-    start = gl.minimum(program * share, units)
-    end = gl.minimum(start + share, units)
-    inside = gl.minimum(end, (start // gl.maximum(key_tiles, 1) + 1) * key_tiles)
-    return turns + gl.where(end > start, 1, 0) + gl.where(end > inside, 1, 0), program
+    if ORDER == WAVES:
+        key_tiles = gl.cdiv(keys, BLOCK_K)
+        units = (batch_heads * tiles - whole) * key_tiles
+        start = gl.minimum(program * share, units)
+        end = gl.minimum(start + share, units)
+        inside = gl.minimum(end, (start // key_tiles + 1) * key_tiles)
+        turns += gl.where(end > start, 1, 0) + gl.where(end > inside, 1, 0)
+    return turns, program
 
 
 @gluon.jit
@@ -103,7 +103,7 @@ def piece_at(
 
     -> the piece and where the next one begins. Its partial result goes into `slot`, -1 where it is whole.
     """
-    batch_heads, blocks, whole, share, section_heads = plan
+    batch_heads, blocks, whole, share = plan
     programs = gl.num_programs(0)
     tiles = gl.cdiv(blocks, CONSUMERS)
     key_tiles = gl.cdiv(keys, BLOCK_K)
@@ -111,36 +111,20 @@ def piece_at(
         end = (program + 1) * (batch_heads * blocks) // programs
         block = at % blocks
         active = gl.minimum(gl.minimum(CONSUMERS, blocks - block), end - at)
-        return (
-            at // blocks,
-            block,
-            active,
-            0,
-            key_tiles,
-            gl.where(at < 0, 0, -1),
-        ), at + active
+        # Worked out, though it is never 0: a constant here trips the compiler of Triton 3.6.
+        slot = gl.where(at < 0, 0, -1)
+        return (at // blocks, block, active, 0, key_tiles, slot), at + active
     if ORDER == CAUSAL:
-        # Every second wave backwards: who began with the longest tile goes on with the shortest.
-        wave = turn * programs
-        rank = wave + program
-        total = batch_heads * tiles
+        # Who began with the longest tile goes on with the shortest of the next wave.
+        rank = at
         if turn % 2 == 1:
-            rank = gl.minimum(wave + programs, total) - 1 - program
-        section = rank // (section_heads * tiles)
-        heads = gl.minimum(section_heads, batch_heads - section * section_heads)
-        rank -= section * section_heads * tiles
-        block = (tiles - 1 - rank // heads) * CONSUMERS
+            rank = gl.minimum((turn + 1) * programs, whole) - 1 - program
+        block = (tiles - 1 - rank // batch_heads) * CONSUMERS
         active = gl.minimum(CONSUMERS, blocks - block)
         seen = gl.minimum(keys, (block + active) * ROWS + keys - queries)
         end_tile = gl.maximum(1, gl.cdiv(seen, BLOCK_K))
-        return (
-            section * section_heads + rank % heads,
-            block,
-            active,
-            0,
-            end_tile,
-            gl.where(rank < 0, 0, -1),
-        ), at
+        slot = gl.where(at < 0, 0, -1)
+        return (rank % batch_heads, block, active, 0, end_tile, slot), at + programs
     tile, first_tile, end_tile, slot = at, 0, key_tiles, -1
     if at >= whole:
         start = program * share
