@@ -52,6 +52,9 @@ class Implementation:
     empty_kept: Callable[[Tensor, Tensor], Tensor] | None = None  # (q, k) -> `kept`, not filled
     differentiable: bool = False  # torch itself differentiates through `forward`
     peer: bool = False  # other people's kernel, here for comparison
+    worth: Callable[[Problem], bool] | None = (
+        None  # where "auto" is to take it; None for everywhere
+    )
 
     def reason_against_backward(self, problem: Problem, device: torch.device) -> str | None:
         """None, or one sentence saying why gradients cannot be had here."""

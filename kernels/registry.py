@@ -16,6 +16,7 @@ IMPLEMENTATIONS = {
     "naive": "kernels.naive",
     "fa1": "kernels.fa1",
     "fa2": "kernels.fa2",
+    "fa3": "kernels.fa3",
     # Peers: other people's kernels, here to compare ours with.
     "sdpa-flash": "kernels.peers.sdpa_flash",
     "sdpa-cudnn": "kernels.peers.sdpa_cudnn",
@@ -27,10 +28,10 @@ IMPLEMENTATIONS = {
 }
 
 AUTO = {
-    "cuda": ("fa2", "eager"),
+    "cuda": ("fa3", "fa2", "eager"),
     "cpu": ("torch-cpu-flash", "eager"),
 }
-"""What "auto" takes on each kind of device: the first that supports the problem."""
+"""What "auto" takes on each kind of device: the first that supports the problem and is worth it there."""
 
 SMALL = Problem(batch=1, heads=1, queries=16, keys=16, head_dim=64)
 
@@ -52,7 +53,13 @@ def choose(problem: Problem, device: torch.device | str) -> str:
     """The name that implementation="auto" stands for here, so that it can be shown."""
     device = torch.device(device)
     names = AUTO.get(device.type, ("eager",))
-    return next((name for name in names if load(name).supports(problem, device) is None), "eager")
+    return next((name for name in names if takes(load(name), problem, device)), "eager")
+
+
+def takes(chosen: Implementation, problem: Problem, device: torch.device) -> bool:
+    """Whether "auto" may stand for this one here."""
+    worth = chosen.worth is None or chosen.worth(problem)
+    return worth and chosen.supports(problem, device) is None
 
 
 def implementations(problem: Problem = SMALL) -> dict[str, str | None]:

@@ -34,10 +34,16 @@ def supports(problem: Problem, device: torch.device) -> str | None:
     return reason_against(problem, device, "fa3")
 
 
+def worth(problem: Problem) -> bool:
+    """Wider heads leave room for little else on chip; nobody has timed them against fa2's."""
+    return problem.head_dim <= 128
+
+
 IMPLEMENTATION = Implementation(
     name="fa3",
     summary="FlashAttention-3 in Gluon, for Hopper: copies, products and softmax at the same time.",
     forward=forward,
     supports=supports,
     backward=backward,
+    worth=worth,
 )

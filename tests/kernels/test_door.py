@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kernels import Problem, attention, attention_rows, choose, implementations
-from kernels.registry import IMPLEMENTATIONS, load
+from kernels.registry import AUTO, IMPLEMENTATIONS, load
 from kernels.tiles import offsets_are_wide
 
 Q = torch.randn(1, 2, 5, 8)
@@ -90,7 +90,21 @@ def test_auto_names_what_it_takes():
 
 @pytest.mark.gpu
 def test_auto_takes_triton_on_a_gpu():
-    assert choose(Problem(1, 2, 65, 65, 64), "cuda") == "fa2"
+    """fa3 where it runs and wins, which is on Hopper with heads of at most 128 dimensions in 16 bits."""
+    narrow, wide = Problem(1, 2, 65, 65, 64), Problem(1, 2, 65, 65, 256)
+    hopper = load("fa3").supports(narrow, torch.device("cuda")) is None
+    assert choose(narrow, "cuda") == ("fa3" if hopper else "fa2")
+    assert choose(wide, "cuda") == "fa2"
+    assert choose(dataclasses.replace(narrow, dtype="float32"), "cuda") == "fa2"
+
+
+def test_auto_passes_over_what_is_not_worth_it(monkeypatch):
+    monkeypatch.setitem(AUTO, "cpu", ("naive", "eager"))
+    never = dataclasses.replace(load("eager"), worth=lambda problem: False)
+    monkeypatch.setattr(
+        "kernels.registry.load", lambda name: never if name == "naive" else load(name)
+    )
+    assert choose(Problem(1, 2, 65, 65, 64, "float32"), "cpu") == "eager"
 
 
 def test_every_implementation_runs_or_says_why():
