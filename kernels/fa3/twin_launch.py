@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from kernels.fa3 import short
-from kernels.fa3.forward import WIDTHS
+from kernels.fa3.forward import FORMS
 from kernels.fa3.merge import MERGED_ROWS, merge_kernel
-from kernels.fa3.schedule import plan_for
+from kernels.fa3.schedule import MOST_PARTS, plan_for
 from kernels.fa3.twin_pieces import forward_kernel, stream_kernel
 from kernels.problem import Problem
 from kernels.tile_sizes import padded
@@ -29,8 +29,8 @@ RISE = 8.0
 
 def most_rise_of(head_dim: int) -> float:
     """Powers of two that a row's maximum may rise before fa3 rescales, at this width; 0 where it always does."""
-    width = next(width for width in WIDTHS if head_dim <= width)
-    return RISE if WIDTHS[width]["LAZY"] else 0.0
+    width = next(width for width in FORMS if head_dim <= width)
+    return RISE if FORMS[width].LAZY else 0.0
 
 
 def launch_twin(
@@ -76,10 +76,10 @@ def launch_pieces(
     q, scale_log2e, negate = fold_scale(q, scale)
     output, log_sum_exp = empty_results(q)
     sizes, known = of_tensors(q, k, v, output, problem)
-    width = next(width for width in WIDTHS if problem.head_dim <= width)
-    consumers, block_k = WIDTHS[width]["CONSUMERS"], WIDTHS[width]["BLOCK_K"]
-    order, plan = plan_for(problem, consumers, block_k, programs)
-    rows = consumers * ROWS
+    width = next(width for width in FORMS if problem.head_dim <= width)
+    form = FORMS[width]
+    order, plan = plan_for(problem, form.CONSUMERS, form.BLOCK_K, programs)
+    rows = form.CONSUMERS * ROWS
     part, part_lse = log_sum_exp, log_sum_exp
     if plan.share:
         part = q.new_empty(2 * programs * rows, width, dtype=torch.float32)
@@ -88,16 +88,17 @@ def launch_pieces(
     with on_device_of(q):
         forward_kernel[(programs,)](
             q, k, v, output, log_sum_exp, part, part_lse, *sizes, plan, scale_log2e, **known,
-            CONSUMERS=consumers, BLOCK_Q=padded(rows), BLOCK_K=block_k, ORDER=order,
+            CONSUMERS=form.CONSUMERS, BLOCK_Q=padded(rows), BLOCK_K=form.BLOCK_K, ORDER=order,
             NEGATE=negate, MOST_RISE=most_rise_of(problem.head_dim),
         )  # fmt: skip
         if plan.share:
-            tiles = -(-plan.blocks // consumers)
+            tiles = -(-plan.blocks // form.CONSUMERS)
             left = plan.batch_heads * tiles - plan.whole
-            merge_kernel[(left * rows // MERGED_ROWS,)](
-                part, part_lse, output, log_sum_exp, output.stride(), plan.whole, plan.share,
-                -(-problem.keys // block_k), tiles, problem.heads, problem.queries,
-                TILE_ROWS=rows, ROWS=MERGED_ROWS, HEAD_DIM=problem.head_dim, BLOCK_D=width,
+            merge_kernel[(left * rows // MERGED_ROWS[width],)](
+                part, part_lse, output, log_sum_exp, plan.whole, plan.share,
+                -(-problem.keys // form.BLOCK_K), tiles, problem.heads, problem.queries,
+                TILE_ROWS=rows, ROWS=MERGED_ROWS[width], HEAD_DIM=problem.head_dim, BLOCK_D=width,
+                MOST_PARTS=MOST_PARTS,
             )  # fmt: skip
     return output, log_sum_exp
 

@@ -20,7 +20,7 @@ PROGRAMS = 132
 ROWS = 64
 """Queries of a block: what one group of warps has."""
 
-BLOCKS_AND_KEYS = {64: (3, 128), 128: (2, 128), 256: (2, 64)}
+BLOCKS_AND_KEYS = {64: (3, 128), 128: (2, 128), 256: (2, 32)}
 """Padded head_dim -> blocks of queries of a tile, and keys of a tile."""
 
 FEW_ROWS = 64
@@ -29,8 +29,11 @@ FEW_ROWS = 64
 SPLIT_AT_MOST = 0.6
 """Of a wave that is left over."""
 
-L2_BYTES = 24 * 2**20
-"""Keys and values of all heads below twice this: the queries are cut into equal shares instead."""
+L2_BYTES = 48 * 2**20
+"""Keys and values of all heads, at most: the queries are cut into equal shares instead."""
+
+MOST_PARTS = 8
+"""Of a tile that is split."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Pieces:
     def in_shares(self) -> bool:
         """Too much is left of the last wave to split it, and all keys stay in L2."""
         left = self.all_tiles % PROGRAMS
-        stay = 4 * self.sizes.keys * self.sizes.width * self.sizes.heads < 2 * L2_BYTES
+        stay = 4 * self.sizes.keys * self.sizes.width * self.sizes.heads <= L2_BYTES
         return left > SPLIT_AT_MOST * PROGRAMS and stay
 
     @property
@@ -84,6 +87,12 @@ class Pieces:
         cut = 0 < left <= SPLIT_AT_MOST * PROGRAMS and self.key_tiles > 1
         return left if cut and not self.sizes.causal else 0
 
+    @property
+    def share(self) -> int:
+        """Tiles of keys of each program, of those that are split."""
+        equal = tiles_in(self.split * self.key_tiles, PROGRAMS)
+        return max(equal, tiles_in(self.key_tiles, MOST_PARTS - 1))
+
     def rows_of(self, tile: int) -> tuple[int, int]:
         """Queries of a tile, and those of its blocks, the last one whole."""
         block = tile % self.tiles * self.consumers
@@ -92,8 +101,7 @@ class Pieces:
 
     def parts(self) -> Iterator[tuple[int, int, int]]:
         """(tile, first key, end) of each part of the tiles that are split: equal shares, cut where a tile ends."""
-        units = self.split * self.key_tiles
-        share = tiles_in(units, PROGRAMS)
+        units, share = self.split * self.key_tiles, self.share
         for at in sorted({*range(0, units, share), *range(0, units, self.key_tiles)}):
             tile, first = divmod(at, self.key_tiles)
             last = min(self.key_tiles, first + share - at % share)
@@ -182,13 +190,13 @@ def split_forward(pieces: Pieces) -> list[KernelTraffic]:
     written = rows * (sizes.vector + FLOAT32)
     if not pieces.split:
         return [KernelTraffic("forward_kernel", read, written)]
-    number = (pieces.width + 1) * FLOAT32  # an output, padded, and its log-sum-exp
+    output, lse = pieces.width * FLOAT32, FLOAT32  # of one query; the output padded
     merged = 0
     for tile, first, end in pieces.parts():
         inside, covered = pieces.rows_of(tile)
         read += (inside + 2 * (end - first)) * sizes.vector
-        written += covered * number
-        merged += pieces.rows * number  # rows behind the last query too, for nobody
+        written += covered * (output + lse)
+        merged += pieces.rows * (output + 2 * lse)  # rows behind the last query too, for nobody
     rest = sizes.heads * sizes.queries - rows
     return [
         KernelTraffic("forward_kernel", read, written),

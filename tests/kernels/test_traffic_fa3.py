@@ -71,19 +71,20 @@ def test_other_gpus_change_nothing():
 
 @INTERPRETED
 def test_the_constants_are_the_kernels():
-    from kernels.fa3 import forward_kernel, merge, schedule, twin_launch
-    from kernels.fa3.forward import WIDTHS
+    from kernels.fa3 import forward_softmax, schedule, twin_launch
+    from kernels.fa3.forward import FORMS
+    from kernels.fa3.merge import MERGED_ROWS
     from kernels.traffic import loops_fa3
 
-    assert {
-        width: (row["CONSUMERS"], row["BLOCK_K"]) for width, row in WIDTHS.items()
-    } == BLOCKS_AND_KEYS
+    tiles = {width: (form.CONSUMERS, form.BLOCK_K) for width, form in FORMS.items()}
+    assert tiles == BLOCKS_AND_KEYS
     assert loops_fa3.SPLIT_AT_MOST == schedule.SPLIT_AT_MOST
     assert loops_fa3.L2_BYTES == schedule.L2_BYTES
+    assert loops_fa3.MOST_PARTS == schedule.MOST_PARTS
     assert loops_fa3.ROWS == schedule.ROWS.value == twin_launch.ROWS
     assert twin_launch.PROGRAMS == PROGRAMS
-    assert twin_launch.RISE == forward_kernel.RISE.value
-    assert all(blocks * 64 % merge.MERGED_ROWS == 0 for blocks, _ in BLOCKS_AND_KEYS.values())
+    assert forward_softmax.RISE.value == twin_launch.RISE
+    assert all(n * 64 % MERGED_ROWS[width] == 0 for width, (n, _) in BLOCKS_AND_KEYS.items())
 
 
 @INTERPRETED
@@ -97,7 +98,7 @@ def test_the_plan_is_the_kernels(problem):
     assert (order == 0) == pieces.in_shares
     if not pieces.in_shares:
         assert plan.whole == pieces.all_tiles - pieces.split
-        assert plan.share == math.ceil(pieces.split * pieces.key_tiles / PROGRAMS)
+        assert plan.share == (pieces.share if pieces.split else 0)
 
 
 def test_a_picture_by_hand():
@@ -108,7 +109,7 @@ def test_a_picture_by_hand():
     """
     one, heads, parts = 64 * 2, 6, 168
     found = formula(PICTURE, "fa3")
-    part = 64 * 4 + 4  # float32: an output and a log-sum-exp
+    part = 64 * 4 + 4  # float32: an output and a log-sum-exp, which the merge reads twice
     forward, merge = found.detail
     assert (forward.kernel, merge.kernel) == ("forward_kernel", "merge_kernel")
     pieces = list(Pieces.of(Sizes.of(PICTURE, "sm_90")).parts())
@@ -117,7 +118,9 @@ def test_a_picture_by_hand():
     assert forward.bytes_read == queries * one + heads * 8 * 1370 * 2 * one
     blocks = sum(1 if tile % 8 == 7 else 3 for tile, _, _ in pieces)  # of 64 queries; 22 in all
     assert forward.bytes_written == blocks * 64 * part
-    assert merge == KernelTraffic("merge_kernel", parts * 192 * part, heads * 1370 * (one + 4))
+    assert merge == KernelTraffic(
+        "merge_kernel", parts * 192 * (part + 4), heads * 1370 * (one + 4)
+    )
 
 
 def test_whole_waves_read_keys_once_for_each_tile_of_queries():
