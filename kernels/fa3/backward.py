@@ -10,14 +10,15 @@ from torch import Tensor
 
 from kernels.fa2.backward import launch_backward as launch_fa2
 from kernels.fa3.backward_edges import launch_finish, launch_prepare
-from kernels.fa3.backward_order import FREE_STEPS
 from kernels.fa3.backward_pass import pass_kernel
 from kernels.hopper import TensorDescriptor, copyable, describe, gl
 from kernels.implementation import Saved
 from kernels.problem import Problem
 from kernels.tiles import on_device_of, triton
 
-MAX_HEAD_DIM = 128
+WIDE_HEAD_DIM, NARROW_HEAD_DIM, FEW_KEYS = 128, 32, 256
+"""Beyond these fa2's backward pass is taken."""
+
 BLOCK_K = 128
 BLOCK_Q = {64: 128, 128: 64}
 """Padded head_dim -> queries of a tile; keys are 128. More of either do not fit into registers."""
@@ -52,19 +53,35 @@ def rows_like(tensor: Tensor) -> Tensor:
 def launch_backward(
     saved: Saved, grad_output: Tensor, grad_log_sum_exp: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients like q, k and v, the same bits in every run.
+    """Gradients like q, k and v, the same bits in every run; by fa2's backward where `in_one_pass` says no."""
+    if in_one_pass(Problem.of(saved.q, saved.k)):
+        return launch_one_pass(saved, grad_output, grad_log_sum_exp)
+    return launch_fa2(saved, grad_output, grad_log_sum_exp)
+
+
+def in_one_pass(problem: Problem) -> bool:
+    """Whether this problem gets the pass for Hopper; fa2's backward takes the others.
+
+    Those are heads of more than 128 dimensions, whose dK, dV and S do not fit into the registers of two groups of
+    warps; heads of at most 32, which would be padded to 64; and at most 256 keys, where a program's beginning
+    is most of its time. The last two are estimates. The pass was timed with 64 and 128 dimensions and from 1370
+    tokens on, and was faster in every case.
+    """
+    return NARROW_HEAD_DIM < problem.head_dim <= WIDE_HEAD_DIM and problem.keys > FEW_KEYS
+
+
+def launch_one_pass(
+    saved: Saved, grad_output: Tensor, grad_log_sum_exp: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients like q, k and v, of a head of at most 128 dimensions.
 
     Memory beyond them: the float32 sums of dQ, with head_dim padded to 64 or 128 and queries to whole tiles,
-    and 8 bytes a query. q, k, v and grad_output are copied where TMA cannot read them (`kernels.hopper.copyable`).
-    A head of more than 128 dimensions goes to fa2's backward pass: dK, dV and S of such keys do not fit into the
-    registers of two groups of warps.
+    and some 8 bytes a query. q, k, v and grad_output are copied where TMA cannot read them (`kernels.hopper.copyable`).
     """
-    problem = Problem.of(saved.q, saved.k)
-    if problem.head_dim > MAX_HEAD_DIM:
-        return launch_fa2(saved, grad_output, grad_log_sum_exp)
+    head_dim = saved.q.shape[-1]
     grads = [torch.empty_like(saved.q), rows_like(saved.k), rows_like(saved.v)]
     grad_output = copyable(grad_output)
-    block_d = 64 if problem.head_dim <= 64 else 128
+    block_d = 64 if head_dim <= 64 else 128
     block_q = BLOCK_Q[block_d]
     facts, turns = launch_prepare(
         saved.output, grad_output, saved.log_sum_exp, grad_log_sum_exp, block_q, block_d
@@ -74,21 +91,6 @@ def launch_backward(
         launch_pass(saved, grad_output, facts, turns, sums, grads)
     launch_finish(sums, turns, grads[0], saved.scale, block_q, block_d)
     return grads[0], grads[1], grads[2]
-
-
-def heads_together(
-    kv_rows: int, visits: int, slots: int, causal: bool, block_q: int
-) -> tuple[int, bool]:
-    """-> how many heads take tickets in turns, and whether a turn is likely to have come before it is needed.
-
-    Full: as few as let neighbours begin FREE_STEPS tiles apart, so that dQ of few heads stays in L2. Causal: all,
-    so that the programs of a wave, whose walks begin where their keys are first seen, are equally long.
-    """
-    if causal:
-        return kv_rows, block_q < BLOCK_K
-    free = int(FREE_STEPS.value)
-    wanted = -(-free * slots // visits)
-    return min(wanted, kv_rows), wanted <= kv_rows
 
 
 def launch_pass(
@@ -103,11 +105,6 @@ def launch_pass(
     q, k, v = (copyable(t) for t in (saved.q, saved.k, saved.v))
     batch, kv_heads, keys, head_dim = k.shape
     block_d, block_q = 64 if head_dim <= 64 else 128, facts.shape[1]
-    slots, visits = (
-        multiprocessors(q.device),
-        -(-q.shape[2] // block_q) * (q.shape[1] // kv_heads),
-    )
-    together, look_ahead = heads_together(batch * kv_heads, visits, slots, saved.causal, block_q)
     pass_kernel[(triton.cdiv(keys, BLOCK_K) * batch * kv_heads,)](
         describe(q, block_q, block_d),
         describe(k, BLOCK_K, block_d),
@@ -126,14 +123,16 @@ def launch_pass(
         kv_heads,
         q.shape[2],
         keys,
-        together,
-        slots,
+        # Full: head by head, so that dQ of few heads stays in L2. Causal: tile by tile through all heads, the
+        # longest walks first, so that the programs of a wave are equally long.
+        batch * kv_heads if saved.causal else 1,
+        multiprocessors(q.device),
         saved.scale,
         saved.scale * math.log2(math.e),
         HEAD_DIM=head_dim,
         STAGES=STAGES,
         CAUSAL=saved.causal,
-        LOOK_AHEAD=look_ahead,
+        LOOK_AHEAD=block_q < BLOCK_K,
         REGISTERS=240,
         FEW_REGISTERS=24,
         num_warps=4,

@@ -92,7 +92,8 @@ def walk_of(
 
 @gluon.jit(
     do_not_specialize=[
-        "kv_rows", "heads", "kv_heads", "queries", "keys", "together", "slots", "scale", "scale_log2e"
+        "ticket_ptr", "kv_rows", "heads", "kv_heads", "queries", "keys", "together", "slots", "scale",
+        "scale_log2e",
     ]
 )  # fmt: skip
 def pass_kernel(

@@ -1,6 +1,12 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 # pyright: reportOptionalMemberAccess=false
-"""The warp that adds tiles of dQ to memory, each when its turn has come."""
+"""The warp that adds tiles of dQ to memory, each when its turn has come.
+
+Between two additions to one place stand: the wait until TMA has made the first, a counter raised with release,
+the counter read with acquire, and the second. There is no fence between proxies: until the pass has ended only
+TMA touches the sums, and it makes additions in L2. `fence.proxy.async` here brings two more fences of the whole
+GPU into every step, which cost 12 % at head_dim 128.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +43,6 @@ def wait_for_turn(place, before):
         ld.acquire.gpu.global.u32 seen, [$1];
         setp.ne.u32 early, seen, $2;
         @early bra AGAIN;
-        fence.proxy.async;
         mov.u32 $0, seen;
         }""",
         "=r,l,r", [place, before], dtype=gl.int32, is_pure=False, pack=1,
@@ -66,7 +71,7 @@ def pass_turn_on(place):
 def count_at(place):
     """How many have added here; what they added is seen."""
     return gl.inline_asm_elementwise(
-        "ld.acquire.gpu.global.u32 $0, [$1]; fence.proxy.async;", "=r,l", [place],
+        "ld.acquire.gpu.global.u32 $0, [$1];", "=r,l", [place],
         dtype=gl.int32, is_pure=False, pack=1,
     )  # fmt: skip
 

@@ -23,8 +23,8 @@ ON_HOPPER = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
     reason="needs an H100 or H200",
 )
-MOST_STACK_BYTES = 96
-"""What is spilled is written before the loop over the queries and read behind it: places of results, mostly."""
+MOST_STACK_BYTES = 128
+"""Numbers that are needed once a tile, or once: no tile of numbers is among them."""
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -54,12 +54,12 @@ def launched(
     tensors: Tensors, scale: float, causal: bool, grad_output: Tensor, grad_lse: Tensor | None
 ):
     """Gradients by the backward pass alone, from results that fa2 left."""
-    from kernels.fa3.backward import launch_backward
+    from kernels.fa3.backward import launch_one_pass
 
     output, log_sum_exp = load("fa2").forward(*tensors, scale, causal)
     nothing = output.new_empty(0)
     saved = Saved(*tensors, output, log_sum_exp, nothing, scale, causal)
-    return launch_backward(saved, grad_output, grad_lse)
+    return launch_one_pass(saved, grad_output, grad_lse)
 
 
 def check(
@@ -160,3 +160,4 @@ def test_it_compiles_for_hopper(head_dim):
         # A wait behind every product would make as many more of them: both opcodes begin so.
         assert main.instructions["WARPGROUP"] < main.instructions["HGMMA"] / 2
         assert main.stack_bytes <= MOST_STACK_BYTES
+        assert not main.written_in_flight, main.written_in_flight[:3]
