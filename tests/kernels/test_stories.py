@@ -12,7 +12,7 @@ import kernels
 from kernels.registry import IMPLEMENTATIONS
 from kernels.story import anchors, folder_of, story, told
 
-TOLD = ("naive", "fa1", "fa2")
+TOLD = ("naive", "fa1", "fa2", "fa3")
 """What the app tells step by step; more may have a story, these must."""
 
 MARKDOWN = "# A kernel\n\nBefore.\n\n## First\n\nOne.\n\n## Second\n\nTwo,\nthree.\n"
