@@ -21,7 +21,7 @@ def bring(
     STAGES: gl.constexpr,
 ):  # fmt: skip
     """The warp that loads: Q with the facts of its queries, and dO, tile after tile of the walk."""
-    q_ring, grad_output_ring, facts_ring = rings
+    q_ring, grad_output_ring, facts_ring = rings[0], rings[1], rings[2]
     full, empty = barriers
     BLOCK_Q: gl.constexpr = q_ring.shape[3]
     for step in range(walk[1]):
@@ -52,6 +52,25 @@ def made(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
     for i in gl.static_range(COUNT):
         mbarrier.init(barriers.index(i), count=ARRIVALS)
     return barriers
+
+
+@gluon.jit
+def made_rings(q_desc, facts_desc, sums_desc, BLOCK_K: gl.constexpr, STAGES: gl.constexpr):
+    """Room for STAGES tiles of Q, of dO and of the facts, for two tiles of dS, and for two pieces of dQ."""
+    BLOCK_Q: gl.constexpr = q_desc.block_shape[2]
+    BLOCK_D: gl.constexpr = q_desc.block_shape[3]
+    dtype: gl.constexpr = q_desc.dtype
+    q_ring = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_Q, BLOCK_D], q_desc.layout)
+    grad_output_ring = gl.allocate_shared_memory(
+        dtype, [STAGES, 1, 1, BLOCK_Q, BLOCK_D], q_desc.layout
+    )
+    facts_ring = gl.allocate_shared_memory(gl.float32, [STAGES, 2, BLOCK_Q], facts_desc.layout)
+    exchanged: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_K, BLOCK_Q], dtype)
+    grad_scores_tiles = gl.allocate_shared_memory(dtype, [2, BLOCK_K, BLOCK_Q], exchanged)
+    grad_q_pieces = gl.allocate_shared_memory(
+        gl.float32, [2, PIECE_ROWS, PIECE_WIDTH], sums_desc.layout
+    )
+    return q_ring, grad_output_ring, facts_ring, grad_scores_tiles, grad_q_pieces
 
 
 @gluon.jit
@@ -128,8 +147,6 @@ def pass_kernel(
     """One program: one tile of keys of one kv head, against all queries of the heads that share it."""
     BLOCK_Q: gl.constexpr = q_desc.block_shape[2]
     BLOCK_K: gl.constexpr = k_desc.block_shape[2]
-    BLOCK_D: gl.constexpr = k_desc.block_shape[3]
-    dtype: gl.constexpr = q_desc.dtype
     ticket = gl.atomic_add(ticket_ptr, 1, sem="relaxed")
     kv_row, key_tile, first_tile, last_tile = key_tile_of(
         ticket, gl.cdiv(keys, BLOCK_K), kv_rows, together, slots
@@ -139,19 +156,9 @@ def pass_kernel(
     walk = walk_of(key_tile, first_tile, last_tile, group, queries, keys, BLOCK_Q, BLOCK_K, CAUSAL)
     k_tile, v_tile, kv_full = bring_keys(k_desc, v_desc, batch, kv_head, key_tile * BLOCK_K)
 
-    q_ring = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_Q, BLOCK_D], q_desc.layout)
-    grad_output_ring = gl.allocate_shared_memory(
-        dtype, [STAGES, 1, 1, BLOCK_Q, BLOCK_D], q_desc.layout
-    )
-    facts_ring = gl.allocate_shared_memory(gl.float32, [STAGES, 2, BLOCK_Q], facts_desc.layout)
-    exchanged: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_K, BLOCK_Q], dtype)
-    grad_scores_tiles = gl.allocate_shared_memory(dtype, [2, BLOCK_K, BLOCK_Q], exchanged)
-    grad_q_pieces = gl.allocate_shared_memory(
-        gl.float32, [2, PIECE_ROWS, PIECE_WIDTH], sums_desc.layout
-    )
+    rings = made_rings(q_desc, facts_desc, sums_desc, BLOCK_K, STAGES)
     full, empty, filled, emptied = made(2 * STAGES, 1), made(2 * STAGES, 2), made(2, 1), made(2, 1)
     fence_async_shared()
-    rings = (q_ring, grad_output_ring, facts_ring, grad_scores_tiles, grad_q_pieces)
     barriers = (full, empty, filled, emptied)
     grad_k_head, grad_k_rows = head_of(grad_k_ptr, grad_k_strides, batch, kv_head)
     grad_v_head, grad_v_rows = head_of(grad_v_ptr, grad_v_strides, batch, kv_head)
@@ -168,16 +175,16 @@ def pass_kernel(
                 scale, scale_log2e, 1, HEAD_DIM, STAGES, CAUSAL,
             )),
             (bring, (
-                q_desc, grad_output_desc, facts_desc, (q_ring, grad_output_ring, facts_ring), (full, empty),
+                q_desc, grad_output_desc, facts_desc, rings, (full, empty),
                 batch, first_head, heads, query_tiles, walk, STAGES,
             )),
             (add_in_turn, (
-                sums_desc, turns_ptr, grad_q_pieces.index(0), filled.index(0), emptied.index(0), first_row,
+                sums_desc, turns_ptr, rings[4].index(0), filled.index(0), emptied.index(0), first_row,
                 query_tiles, queries, keys, key_tile, first_tile, last_tile, walk, 0, BLOCK_Q, BLOCK_K, CAUSAL,
                 LOOK_AHEAD,
             )),
             (add_in_turn, (
-                sums_desc, turns_ptr, grad_q_pieces.index(1), filled.index(1), emptied.index(1), first_row,
+                sums_desc, turns_ptr, rings[4].index(1), filled.index(1), emptied.index(1), first_row,
                 query_tiles, queries, keys, key_tile, first_tile, last_tile, walk, 1, BLOCK_Q, BLOCK_K, CAUSAL,
                 LOOK_AHEAD,
             )),
