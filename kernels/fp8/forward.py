@@ -26,19 +26,17 @@ class Shape:
     REGISTERS: int  # of a consumer's thread
     FEW: int  # of a producer's thread
     PROMOTE: bool  # add up tiles in float32
-    TURNS: bool
     EARLY: bool
     LAZY: bool = False
-    LATE: bool = True
     QUICK: int = 0  # eighths of the exponentials that a straight line approximates
     BLOCK_K: int = KEY_ROWS
     CAUSAL: bool = False
 
 
 SHAPES = {
-    64: Shape(64, 3, 4, 160, 32, PROMOTE=False, TURNS=False, EARLY=False, LAZY=True, QUICK=2),
-    128: Shape(128, 2, 4, 240, 24, PROMOTE=False, TURNS=False, EARLY=True, LAZY=True, QUICK=2),
-    256: Shape(256, 2, 3, 240, 24, PROMOTE=False, TURNS=False, EARLY=True, LAZY=True),
+    64: Shape(64, 3, 4, 160, 32, PROMOTE=False, EARLY=False, LAZY=True, QUICK=4),
+    128: Shape(128, 2, 4, 240, 24, PROMOTE=False, EARLY=True, LAZY=True, QUICK=4),
+    256: Shape(256, 2, 3, 240, 24, PROMOTE=False, EARLY=True, LAZY=True),
 }
 
 

@@ -2,40 +2,23 @@
 """Attention in FP8, in Gluon for Hopper. Shah et al. 2024 (FlashAttention-3), section 3.3.
 
 The order of work is that of `kernels.fa3`: a producer warp brings tiles by TMA, consumers of 64 queries each
-score the next tile while the softmax of this one runs, and take turns at the matrix units. Other than there a step
-of the ring brings the keys of one tile together with the values of the tile before: what one step uses.
+score the next tile while the softmax of this one runs. Other than there a step of the ring brings the keys of one
+tile together with the values of the tile before, which is what one step uses; consumers take no turns, and no
+tile is split along its keys: neither was faster.
 """
 
 from __future__ import annotations
 
-from kernels.fp8.weights import (
-    ROWS,
-    as_operand,
-    hide,
-    lane_sums,
-    like_rows_of,
-    pack,
-    product_layout,
-    rescaled,
-    soften,
-)
+from kernels.fp8.forward_steps import FREE, attend
+from kernels.fp8.weights import ROWS, like_rows_of, product_layout
 from kernels.hopper import (
-    FIRST_BARRIER,
-    arrive_at,
     fence_async_shared,
     gl,
     gluon,
     mbarrier,
-    parity,
     tma,
     wait_at,
-    warpgroup_mma,
-    warpgroup_mma_wait,
 )
-
-# Named barriers. Consumers give each other turns at the first three; the producer waits at the others.
-TURN = FIRST_BARRIER
-FREE = gl.constexpr(FIRST_BARRIER.value + 3)
 
 
 @gluon.jit
@@ -96,140 +79,6 @@ def producer(descriptors, tiles, sizes, C: gl.constexpr):
 
 
 @gluon.jit
-def score(q, k_tiles, stage, C: gl.constexpr):
-    """Begin Q K^T of the tile in `stage`."""
-    empty = gl.full([ROWS, C.BLOCK_K], 0.0, gl.float32, product_layout(C.BLOCK_K))
-    tile = k_tiles.index(stage).permute([1, 0])
-    return warpgroup_mma(q, tile, empty, use_acc=False, is_async=True)
-
-
-@gluon.jit
-def weigh(packed, v_tiles, stage, sums, C: gl.constexpr):
-    """Begin P V of the tile in `stage`: a sum of its own with PROMOTE, else on top of `sums`."""
-    O: gl.constexpr = product_layout(C.HEAD_DIM)
-    tile = v_tiles.index(stage).permute([1, 0])
-    if C.PROMOTE:
-        sums = gl.full([ROWS, C.HEAD_DIM], 0.0, gl.float32, O)
-    return warpgroup_mma(as_operand(packed, O), tile, sums, use_acc=not C.PROMOTE, is_async=True)
-
-
-@gluon.jit
-def settle(sums, product, factor, factor_before, C: gl.constexpr):
-    """What was summed so far, against the present maximum.
-
-    Hopper adds FP8 products with some 14 bits. With PROMOTE each tile's product is a sum of its own, added
-    here in float32; this runs while the next scores are worked out, so the matrix units do not wait.
-    """
-    if C.PROMOTE:
-        return sums * like_rows_of(factor_before, sums) + product
-    return rescaled(product, like_rows_of(factor, sums), C.LAZY)
-
-
-@gluon.jit
-def step(
-    state, q, tiles, index, scale, first_hidden, member: gl.constexpr, MASKED: gl.constexpr, C: gl.constexpr
-):  # fmt: skip
-    """Score the keys of step `index`, and while their weights are worked out add its values."""
-    _, k_tiles, v_tiles, _, _, full = tiles
-    sums, product, shift, row_sum, packed, factor, factor_before = state
-    stage = index % C.STAGES
-    if not C.EARLY:
-        mbarrier.wait(full.index(stage), parity(index, C.STAGES))
-    if C.TURNS:
-        wait_at(TURN + member, 256)
-    scores = score(q, k_tiles, stage, C)
-    sums = settle(sums, product, factor, factor_before, C)
-    product = weigh(packed, v_tiles, stage, sums, C)
-    if C.TURNS:
-        arrive_at(TURN + (member + 1) % C.CONSUMERS, 256)
-    scores = warpgroup_mma_wait(1, deps=[scores])
-    if MASKED:
-        scores = hide(scores, first_hidden)
-    weights, shift, new_factor = soften(scores, shift, scale, MASKED, C.LAZY, C.QUICK)
-    row_sum = row_sum * like_rows_of(new_factor, row_sum) + lane_sums(weights)
-    new_packed = packed
-    if not C.LATE:
-        new_packed = pack(weights)
-    if C.EARLY:
-        # Waiting here for the next step keeps the compiler from waiting for the product any earlier.
-        mbarrier.wait(full.index((index + 1) % C.STAGES), parity(index + 1, C.STAGES))
-    product, packed = warpgroup_mma_wait(0, deps=[product, packed])
-    arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
-    if C.LATE:
-        new_packed = pack(weights)
-    return sums, product, shift, row_sum, new_packed, new_factor, factor
-
-
-@gluon.jit
-def begin(q, tiles, index, first_hidden, scale, C: gl.constexpr):
-    """The tile that comes first, some of it hidden, by itself. -> the state of the loop"""
-    _, k_tiles, _, _, _, full = tiles
-    S: gl.constexpr = product_layout(C.BLOCK_K)
-    stage = index % C.STAGES
-    mbarrier.wait(full.index(stage), parity(index, C.STAGES))
-    scores = warpgroup_mma_wait(0, deps=[score(q, k_tiles, stage, C)])
-    arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
-    scores = hide(scores, first_hidden)
-    shift = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S))
-    weights, shift, factor = soften(scores, shift, scale, True, C.LAZY, 0)
-    sums = gl.full([ROWS, C.HEAD_DIM], 0.0, gl.float32, product_layout(C.HEAD_DIM))
-    if C.EARLY:
-        mbarrier.wait(full.index((index + 1) % C.STAGES), parity(index + 1, C.STAGES))
-    return sums, sums, shift, lane_sums(weights), pack(weights), factor, factor
-
-
-@gluon.jit
-def end_with(state, tiles, index, C: gl.constexpr):
-    """Add the values of the last tile. -> sums, shift, sum of a row"""
-    _, _, v_tiles, _, _, full = tiles
-    sums, product, shift, row_sum, packed, factor, factor_before = state
-    stage = index % C.STAGES
-    if not C.EARLY:
-        mbarrier.wait(full.index(stage), parity(index, C.STAGES))
-    sums = settle(sums, product, factor, factor_before, C)
-    product = weigh(packed, v_tiles, stage, sums, C)
-    product, packed = warpgroup_mma_wait(0, deps=[product, packed])
-    arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
-    if C.PROMOTE:
-        product = sums * like_rows_of(factor, sums) + product
-    return product, shift, gl.sum(row_sum, 1)
-
-
-@gluon.jit
-def attend(
-    q, tiles, index, end, row, seen, k_scales, scale, queries, keys,
-    member: gl.constexpr, C: gl.constexpr,
-):  # fmt: skip
-    """What 64 queries from `row` on get from `end` key tiles. -> sums, shift, sum of a row
-
-    `seen`: how many keys the first row of this piece sees, and so all of its rows.
-    """
-    S: gl.constexpr = product_layout(C.BLOCK_K)
-    first_hidden = gl.full([ROWS], keys, gl.int32, gl.SliceLayout(1, S))
-    unmasked = end - 1
-    if C.CAUSAL:
-        query = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, S))
-        first_hidden = gl.minimum(keys, query + 1 + keys - queries)
-        unmasked = gl.minimum(unmasked, gl.maximum(seen, 0) // C.BLOCK_K)
-    last_scale = gl.load(k_scales + end - 1) * scale
-    hidden = first_hidden - (end - 1) * C.BLOCK_K
-    state = begin(q, tiles, index, hidden, last_scale, C)
-    if C.CAUSAL:
-        for place in range(end - 2, unmasked - 1, -1):
-            index += 1
-            block_scale = gl.load(k_scales + place) * scale
-            hidden = first_hidden - place * C.BLOCK_K
-            state = step(state, q, tiles, index, block_scale, hidden, member, True, C)
-    for place in range(unmasked - 1, -1, -1):
-        index += 1
-        block_scale = gl.load(k_scales + place) * scale
-        state = step(state, q, tiles, index, block_scale, first_hidden, member, False, C)
-    _, _, _, _, q_empty, _ = tiles
-    mbarrier.arrive(q_empty)
-    return end_with(state, tiles, index + 1, C)
-
-
-@gluon.jit
 def consumer(
     tiles, sizes, scales, results, strides, scale_log2e, member: gl.constexpr, C: gl.constexpr
 ):
@@ -237,8 +86,6 @@ def consumer(
     q_tiles, _, _, q_full, _, _ = tiles
     _, group, queries, keys, q_rows, k_rows, total = sizes
     q_scales, k_scales, v_scales, q_offsets, v_centres = scales
-    if C.TURNS and member == C.CONSUMERS - 1:
-        arrive_at(TURN, 256)
     index = 0
     for turn in range(gl.cdiv(total - gl.program_id(0), gl.num_programs(0))):
         batch_head, first, end = piece_at(turn, sizes, C)
@@ -249,7 +96,7 @@ def consumer(
         mbarrier.wait(q_full, turn & 1)
         sums, shift, row_sum = attend(
             q_tiles.index(member), tiles, index, end, row, first + 1 + keys - queries,
-            k_scales + kv_head * (k_rows // C.BLOCK_K), scale, queries, keys, member, C,
+            k_scales + kv_head * (k_rows // C.BLOCK_K), scale, queries, keys, C,
         )  # fmt: skip
         index += end + 1
         if row == first + member * ROWS:
@@ -258,8 +105,6 @@ def consumer(
                 v_centres + kv_head * C.HEAD_DIM, q_offsets + batch_head * q_rows,
                 scale_log2e, results, strides, C,
             )  # fmt: skip
-    if C.TURNS and member == 0:
-        wait_at(TURN, 256)
 
 
 @gluon.jit

@@ -17,7 +17,7 @@ QUERY_ROWS, KEY_ROWS = 64, 128
 PADDED_ROWS = 128
 """Queries and keys are padded with zeros to a multiple of this."""
 
-CENTRE_KEYS = 1024
+CENTRE_KEYS = 256
 """The centre of keys, or values, is the mean of at most so many of them, evenly spread; any vector would do."""
 
 LEAST_SCALE = 1e-15

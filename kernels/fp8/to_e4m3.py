@@ -22,8 +22,6 @@ from kernels.tiles import head_pointer, on_device_of
 
 LARGEST = tl.constexpr(448.0)
 LEAST = tl.constexpr(LEAST_SCALE)
-TOGETHER = 256
-"""Rows of q or k that a program takes, one block after the other: they share the rotation."""
 
 
 @triton.jit
@@ -38,54 +36,46 @@ def load_rows(head, row, tokens, strides, HEAD_DIM: tl.constexpr):
 def centre_kernel(
     x_ptr, centre_ptr, strides, heads, tokens, sampled, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """The mean of `sampled` rows of a head, evenly spread. Grid: [batch * heads]."""
+    """The mean of `sampled` rows of a head, at most BLOCK, evenly spread. Grid: [batch * heads]."""
     batch_head = tl.program_id(0).to(tl.int64)
     head = head_pointer(x_ptr, strides, batch_head // heads, batch_head % heads)
-    total = tl.zeros([HEAD_DIM], tl.float32)
-    for first in range(0, sampled, BLOCK):
-        place = first + tl.arange(0, BLOCK)
-        row = tl.where(place < sampled, place.to(tl.int64) * tokens // sampled, tokens)
-        total += tl.sum(load_rows(head, row, tokens, strides, HEAD_DIM).to(tl.float32), 0)
-    column = tl.arange(0, HEAD_DIM)
-    tl.store(centre_ptr + batch_head * HEAD_DIM + column, total / sampled)
+    place = tl.arange(0, BLOCK)
+    row = tl.where(place < sampled, place.to(tl.int64) * tokens // sampled, tokens)
+    mean = tl.sum(load_rows(head, row, tokens, strides, HEAD_DIM).to(tl.float32), 0) / sampled
+    tl.store(centre_ptr + batch_head * HEAD_DIM + tl.arange(0, HEAD_DIM), mean)
 
 
 @triton.jit
 def rows_kernel(
     source_ptr, rotation_ptr, centre_ptr, target_ptr, scale_ptr, offset_ptr, strides,
     heads, group, tokens, rows, factor,
-    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, TOGETHER: tl.constexpr, ROTATE: tl.constexpr,
-    QUERIES: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, ROTATE: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """Rows, times `factor` and rotated -> e4m3, and a scale for each BLOCK of them. Grid: [batch * heads * parts].
+    """BLOCK rows, times `factor` and rotated -> e4m3, and their scale. Grid: [batch * heads * blocks].
 
     Keys lose their centre; of QUERIES the product with it goes to `offset_ptr`.
     """
-    parts = tl.cdiv(rows, TOGETHER)
-    batch_head = (tl.program_id(0) // parts).to(tl.int64)
-    start = tl.program_id(0) % parts * TOGETHER
+    blocks = rows // BLOCK
+    batch_head = (tl.program_id(0) // blocks).to(tl.int64)
+    row = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     column = tl.arange(0, HEAD_DIM)
     head = head_pointer(source_ptr, strides, batch_head // heads, batch_head % heads)
     centre = tl.load(centre_ptr + batch_head // group * HEAD_DIM + column)[None, :]
-    sign = tl.where(factor < 0, -1.0, 1.0)
+    x = load_rows(head, row, tokens, strides, HEAD_DIM)
+    if QUERIES:
+        sign = tl.where(factor < 0, -1.0, 1.0)
+        offset = tl.sum(x.to(tl.float32) * centre, 1) * sign
+        tl.store(offset_ptr + batch_head * rows + row, offset)
+    else:
+        x = tl.where((row < tokens)[:, None], x.to(tl.float32) - centre, 0.0).to(x.dtype)
     if ROTATE:
         rotation = tl.load(rotation_ptr + column[:, None] * HEAD_DIM + column[None, :])
-    for first in range(start, tl.minimum(start + TOGETHER, rows), BLOCK):
-        row = first + tl.arange(0, BLOCK)
-        x = load_rows(head, row, tokens, strides, HEAD_DIM)
-        if QUERIES:
-            offset = tl.sum(x.to(tl.float32) * centre, 1) * sign
-            tl.store(offset_ptr + batch_head * rows + row, offset)
-        else:
-            inside = (row < tokens)[:, None]
-            x = tl.where(inside, x.to(tl.float32) - centre, 0.0).to(x.dtype)
-        if ROTATE:
-            x = tl.dot(x, rotation)
-        x = x.to(tl.float32) * factor
-        scale = tl.maximum(tl.max(tl.abs(x)) / LARGEST, LEAST)
-        tl.store(scale_ptr + (batch_head * rows + first) // BLOCK, scale)
-        target = target_ptr + (batch_head * rows + row)[:, None] * HEAD_DIM + column[None, :]
-        tl.store(target, (x / scale).to(tl.float8e4nv))
+        x = tl.dot(x, rotation)
+    x = x.to(tl.float32) * factor
+    scale = tl.maximum(tl.max(tl.abs(x)) / LARGEST, LEAST)
+    tl.store(scale_ptr + tl.program_id(0), scale)
+    target = target_ptr + (batch_head * rows + row)[:, None] * HEAD_DIM + column[None, :]
+    tl.store(target, (x / scale).to(tl.float8e4nv))
 
 
 @triton.jit
@@ -147,7 +137,7 @@ def quantize_on_gpu(
     )  # fmt: skip
 
 
-def centre_of(x: Tensor, centre: bool, block: int = 64) -> Tensor:
+def centre_of(x: Tensor, centre: bool) -> Tensor:
     """The mean of each head's sample of rows, or zero. -> float32 [batch * heads, head_dim]"""
     batch, heads, tokens, head_dim = x.shape
     if not centre:
@@ -155,8 +145,9 @@ def centre_of(x: Tensor, centre: bool, block: int = 64) -> Tensor:
     mean = torch.empty(batch * heads, head_dim, device=x.device)
     sampled = min(tokens, CENTRE_KEYS)
     centre_kernel[(len(mean),)](
-        x, mean, x.stride(), heads, tokens, sampled, HEAD_DIM=head_dim, BLOCK=block
-    )
+        x, mean, x.stride(), heads, tokens, sampled,
+        HEAD_DIM=head_dim, BLOCK=CENTRE_KEYS, num_warps=8,
+    )  # fmt: skip
     return mean
 
 
@@ -171,10 +162,10 @@ def rows_quantized(
     queries = block == QUERY_ROWS
     offset = torch.empty(count, rows, device=x.device) if queries else scale
     rotation = rotation_on(x.device, x.dtype, head_dim)
-    rows_kernel[(count * triton.cdiv(rows, TOGETHER),)](
+    rows_kernel[(scale.numel(),)](
         x, rotation, centre, numbers, scale, offset, x.stride(), heads, group, tokens, rows, factor,
-        HEAD_DIM=head_dim, BLOCK=block, TOGETHER=TOGETHER, ROTATE=rotate, QUERIES=queries,
-        num_warps=4 if head_dim < 256 else 8, num_stages=1,
+        HEAD_DIM=head_dim, BLOCK=block, ROTATE=rotate, QUERIES=queries,
+        num_warps=4 if head_dim < 256 else 8,
     )  # fmt: skip
     return numbers, scale, offset
 

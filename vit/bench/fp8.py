@@ -45,6 +45,7 @@ WAYS = {
 """Name -> rotate, centre."""
 
 MADE_TOKENS, MADE_HEADS = 4096, 4
+ONE_SIGN_TOKENS = 16384
 SHAPES = ((1, 16, 16384, 128), (4, 16, 4096, 128), (1, 16, 16384, 64))
 ASKED_SHAPE, ASKED_RATIO = SHAPES[0], 1.3  # issue 6: over our own bfloat16
 WRONG = 0.08  # relative error of N(0, 1), above which no speed is reported
@@ -75,8 +76,17 @@ def made(outliers: bool, head_dim: int, device: str) -> Qkv:
     return one(), one(), one()
 
 
+def of_one_sign(device: str) -> Qkv:
+    """V above 1 and many keys: a sum in few bits sinks, unless its centre was taken out."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 1, ONE_SIGN_TOKENS, 128, generator=generator) for _ in range(3))
+    q, k, v = (x.to(device, torch.bfloat16) for x in (q, k, v.abs() + 1))
+    return q, k, v
+
+
 def inputs(photo: str, side: int, device: str) -> Iterator[tuple[str, int | str, Qkv, float]]:
     """-> name, layer, q k v in bfloat16, scale."""
+    yield "one sign", "", of_one_sign(device), 128**-0.5
     for name, head_dim in itertools.product(("normal", "outliers"), (64, 128)):
         yield name, "", made(name == "outliers", head_dim, device), head_dim**-0.5
     trace = load_model("dinov2-small", device).trace(load_image(photo), side=side)
