@@ -232,7 +232,7 @@ def refusal(
     if needed <= free_bytes:
         return None
     place = "this GPU" if device.type == "cuda" else "this machine"
-    flash = AUTO.get(device.type, ("eager",))[0]
+    flash = AUTO.get(device.type, ("eager",))[-2:][0]  # before eager: it runs on every such device
     least = needed_bytes(problem, flash, direction)
     advice = "Take fewer tokens, heads or pictures."
     if flash != implementation and least <= free_bytes:
