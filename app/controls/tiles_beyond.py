@@ -9,6 +9,9 @@ from app.controls.turns_figure import taking_turns
 from app.text.tiles import BEYOND
 from kernels.trace import Walk
 
+MOST_LINES, MOST_PX = 8, 190
+"""Longer code scrolls."""
+
 
 def beyond(walk: Walk) -> None:
     """Nothing where the walk is the kernel's own."""
@@ -27,4 +30,5 @@ def step(one: StoryLines) -> None:
     st.markdown(f"**{one.title}**")
     st.markdown(one.text)
     st.caption(BEYOND["place"].format(file=one.file, line=one.first_line))
-    st.code("\n".join(one.lines), "python", height=180)
+    height = MOST_PX if len(one.lines) > MOST_LINES else "content"
+    st.code("\n".join(one.lines), "python", height=height)

@@ -131,6 +131,8 @@ def test_each_question_leads_to_its_walk_of_the_picture_at_hand(visit):
         ("fa2", "64x64", "no-maximum"),
         ("fa2", "64x64", "output-not-rescaled"),
         ("fa1", "64x64", ""),
+        ("fa3", "64x64", ""),
+        ("fa3", "16x64", ""),
         ("fa2", "16x16", ""),
     ]
     assert all((one["picture"], one["side"]) == (["cat"], ["224"]) for one in asked)
