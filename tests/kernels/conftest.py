@@ -31,6 +31,9 @@ PEER_FAULTS: dict[tuple[str, str], str] = {}
 OURS = [name for name in ("naive", "fa1", "fa2") if name in IMPLEMENTATIONS]
 """Our own Triton kernels."""
 
+ON_GPU = [*OURS, *(name for name in ("fa3",) if name in IMPLEMENTATIONS)]
+"""And those in Gluon, which no interpreter runs. `require` skips what they refuse."""
+
 WITH_BACKWARD = [name for name in IMPLEMENTATIONS if load(name).backward is not None]
 """Those whose gradients come from a backward pass of their own."""
 

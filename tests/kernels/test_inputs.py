@@ -10,7 +10,15 @@ from torch import Tensor
 
 from kernels import Problem, attention, reference
 from kernels.registry import IMPLEMENTATIONS, load
-from tests.kernels.conftest import INTERPRETED, OURS, WITH_BACKWARD, cases, make_tensors, require
+from tests.kernels.conftest import (
+    INTERPRETED,
+    ON_GPU,
+    OURS,
+    WITH_BACKWARD,
+    cases,
+    make_tensors,
+    require,
+)
 from tests.kernels.test_backward import check as check_gradients
 from tests.kernels.test_backward import outer_gradients
 from tests.kernels.test_forward import check as check_forward
@@ -96,7 +104,7 @@ def test_rebuilding_keeps_to_the_limits_of_a_grid(grids):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ON_GPU)
 def test_seventy_thousand_heads(name):
     check(Problem(700, 100, 16, 16, 16), name, "cuda", torch.float16)
 
@@ -129,7 +137,7 @@ def far_apart(which: str) -> list[Tensor]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("which", ["in a tile", "rows", "heads"])
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ON_GPU)
 def test_offsets_beyond_32_bits(name, which):
     """The same bits as from tensors that lie close together."""
     *tensors, outer = far_apart(which)

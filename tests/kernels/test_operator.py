@@ -10,7 +10,7 @@ from kernels import Problem, attention, attention_columns, attention_rows
 from kernels.implementation import Saved
 from kernels.operator import attention_operator, backward_operator, compute
 from kernels.registry import load
-from tests.kernels.conftest import OURS, WITH_BACKWARD, cases, make_tensors, require
+from tests.kernels.conftest import ON_GPU, WITH_BACKWARD, cases, make_tensors, require
 
 pytestmark = pytest.mark.slow  # torch's compiler alone takes seconds to import
 
@@ -108,7 +108,7 @@ def test_one_graph_for_every_length(name, device, dtype):
 
 @pytest.mark.gpu
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ON_GPU)
 def test_compiled_by_inductor(name):
     torch.compiler.reset()
     loss, tensors = weighted(name, causal=True), leaves(SHARED, "cuda", torch.bfloat16)
@@ -144,7 +144,7 @@ def replayed(step, static: list[Tensor], fresh: list[Tensor]) -> list[Tensor]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("problem", [Problem(2, 3, 197, 197, 64), SHARED], ids=str)
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ON_GPU)
 def test_captured_forward_on_new_data(name, problem):
     static = list(make_tensors(problem, "cuda", torch.float16))
     fresh = [torch.randn_like(t) for t in static]
@@ -158,7 +158,7 @@ def test_captured_forward_on_new_data(name, problem):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("problem", [Problem(2, 3, 197, 197, 64), SHARED], ids=str)
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ON_GPU)
 def test_captured_backward_on_new_data(name, problem):
     static = leaves(problem, "cuda", torch.float16)
     static.append(torch.randn_like(static[0]).detach())
@@ -176,7 +176,7 @@ def test_captured_backward_on_new_data(name, problem):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", ON_GPU)
 def test_the_second_gpu_while_the_first_is_current(name):
     if torch.cuda.device_count() < 2:
         pytest.skip("one GPU only; this takes two")
