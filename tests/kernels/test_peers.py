@@ -70,7 +70,7 @@ def test_the_peers_are_marked_and_described():
 
 def test_auto_never_takes_a_peer(gpu):
     assert not set(PEERS) & {name for names in AUTO.values() for name in names}
-    assert choose(Problem(1, 2, 65, 65, 64), CUDA) == "fa2"
+    assert choose(Problem(1, 2, 65, 65, 64), CUDA) == "fa3"
 
 
 @pytest.mark.parametrize("name", PEERS)
