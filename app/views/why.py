@@ -120,6 +120,7 @@ def at_once_part(state: State, problem: Problem, chip: Chip) -> None:
     st.markdown(AT_ONCE["text"])
     st.markdown(AT_ONCE["reasons"])
     st.html(taking_turns())
+    st.markdown(AT_ONCE["worth"])
     st.markdown(figures.exponentials(problem))
     st.markdown(AT_ONCE["eight_bits"])
     try_it(AT_ONCE["question"], state, Tiles(algorithm="fa3"), "at-once")
