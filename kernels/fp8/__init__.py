@@ -92,6 +92,10 @@ def reason(device: torch.device) -> str | None:
     """Why FP8 attention cannot run on this device, in one sentence; None where it can."""
     if device.type != "cuda":
         return f"attention_fp8 needs a Hopper GPU (compute capability 9.0), not {device.type}."
+    if not torch.cuda.is_available():
+        return (
+            "attention_fp8 needs a Hopper GPU (compute capability 9.0), and there is no GPU here."
+        )
     capability = torch.cuda.get_device_capability(device)
     if capability != (9, 0):
         found = ".".join(map(str, capability))

@@ -32,7 +32,7 @@ from kernels.bench.timing import GraphMemory, interleaved, sampler
 from kernels.fp8 import attention_fp8, attention_of_quantized, quantize, reason
 from kernels.fp8.reference import attention_of
 from kernels.problem import Problem
-from kernels.registry import load
+from kernels.registry import IMPLEMENTATIONS, load
 from vit import load_image, load_model
 
 PHOTO = "app/samples/astronaut.jpg"
@@ -79,7 +79,8 @@ def made(outliers: bool, head_dim: int, device: str) -> Qkv:
 def of_one_sign(device: str) -> Qkv:
     """V above 1 and many keys: a sum in few bits sinks, unless its centre was taken out."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, 1, ONE_SIGN_TOKENS, 128, generator=generator) for _ in range(3))
+    tokens = MADE_TOKENS if device == "cpu" else ONE_SIGN_TOKENS
+    q, k, v = (torch.randn(1, 1, tokens, 128, generator=generator) for _ in range(3))
     q, k, v = (x.to(device, torch.bfloat16) for x in (q, k, v.abs() + 1))
     return q, k, v
 
@@ -141,13 +142,14 @@ def errors(output: Tensor, log_sum_exp: Tensor | None, truth: Tensor, lse: Tenso
 def contestants(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Callable[[], object]]:
     """What is timed: the kernel alone, what goes before it, both, and bfloat16 by our kernel and by cuDNN."""
     scale, held = q.shape[-1] ** -0.5, quantize(q, k, v)
-    fa3, cudnn = load("fa3"), load("sdpa-cudnn")
+    halves = {name: load(name).forward for name in ("fa3", "sdpa-cudnn") if name in IMPLEMENTATIONS}
     return {
         "fp8": lambda: attention_of_quantized(held, scale, dtype=q.dtype),
         "quantize": lambda: quantize(q, k, v),
         "fp8 and quantize": lambda: attention_fp8(q, k, v),
-        "fa3": lambda: fa3.forward(q, k, v, scale, False),
-        "sdpa-cudnn": lambda: cudnn.forward(q, k, v, scale, False),
+    } | {
+        name: lambda forward=forward: forward(q, k, v, scale, False)
+        for name, forward in halves.items()
     }
 
 
