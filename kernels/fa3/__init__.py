@@ -9,6 +9,10 @@ from kernels.hopper_reason import reason_against
 from kernels.implementation import Implementation, Saved
 from kernels.problem import Problem
 
+WIDEST_TIMED = 128
+ROWS_OF_A_BLOCK, ROWS_OF_A_WIDE_BLOCK = 192, 128  # as in `forward.FORMS`
+MULTIPROCESSORS = 132  # of an H100 or H200
+
 
 def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     """Few keys stay on chip in one piece; more are streamed past."""
@@ -35,8 +39,19 @@ def supports(problem: Problem, device: torch.device) -> str | None:
 
 
 def worth(problem: Problem) -> bool:
-    """Wider heads leave room for little else on chip; nobody has timed them against fa2's."""
-    return problem.head_dim <= 128
+    """Where fa3 was the faster one when it was timed beside fa2 on an H200 (`results/hopper.csv`).
+
+    With few keys it was everywhere. With more it needs a block of queries for each multiprocessor: with 174
+    blocks it was ahead, with 48, one picture of 518 px, fa2's smaller tiles took 0.56 of its time. Heads wider
+    than 128 were not timed.
+    """
+    from kernels.fa3.short import takes
+
+    if problem.head_dim > WIDEST_TIMED or problem.empty:
+        return False
+    rows = ROWS_OF_A_BLOCK if problem.head_dim <= 64 else ROWS_OF_A_WIDE_BLOCK
+    blocks = problem.batch * problem.heads * -(-problem.queries // rows)
+    return takes(problem) or blocks >= MULTIPROCESSORS
 
 
 IMPLEMENTATION = Implementation(

@@ -28,7 +28,7 @@ SPLIT_AT_MOST = 0.6
 """Of a wave. Splitting more cost more than it saved: on an H200 0.52 of a wave gained, 0.82 lost."""
 
 L2_BYTES = 48 * 2**20
-"""Keys and values of all heads that SHARES may keep going at once: an H100 and an H200 have 50 MB of L2."""
+"""Keys and values of all heads that SHARES may keep going at once: an H100 has 50 MB of L2, an H200 60."""
 
 MOST_PARTS = 8
 """Programs that may share a tile."""
