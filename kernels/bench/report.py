@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 from kernels.bench.judge import problem_of
 from kernels.bench.recipes import RECIPES, KernelRecipe, Recipe, TrafficRecipe, ViewerRecipe
 from kernels.bench.record import RESULTS, BenchError
+from kernels.bench.report_model import model_parts
+from kernels.bench.report_tables import (
+    NOT_TIMED,
+    Line,
+    grid,
+    latest,
+    read,
+    recorded,
+    three_digits,
+)
 from kernels.problem import Problem
 from kernels.traffic import formula
 from kernels.traffic.ledger import Direction
 
 PAGE = Path(__file__).parents[2] / "docs/performance.md"
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
-NOT_TIMED = "–"
 WAYS = ("read", "written")
 REQUESTS, ROOFS, SM = "l2_requests.csv", "roofs.csv", "sm_90"
 REQUEST_COLUMNS = {
@@ -29,9 +37,6 @@ REQUEST_COLUMNS = {
     "sent to L2": "sent_to_l2",
 }
 PROBLEM = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "dtype", "causal")
-
-Line = dict[str, str]
-Cell = Callable[[Line], str]
 
 
 def write(page: Path = PAGE, results: Path = RESULTS) -> None:
@@ -53,11 +58,10 @@ def filled(text: str, results: Path) -> str:
 
 
 def tables(results: Path) -> str:
-    """A section for each recipe, and in it a part for each machine, the recipes in their order."""
+    """A section for each recipe, and in it a part for each machine; then one for each other file."""
     parts = []
     for name, recipe in RECIPES.items():
-        path = results / f"{name}.csv"
-        rows = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
+        rows = read(results / f"{name}.csv")
         key, parts_of = LAYOUTS[type(recipe)]
         parts.append(f"### {name}\n\n{recipe.about}\n")
         if not rows:
@@ -66,30 +70,8 @@ def tables(results: Path) -> str:
             own = latest([row for row in rows if row["machine"] == machine], key)
             parts.append(f"#### {name} on {machine}\n\n{recorded(own)}\n")
             parts += parts_of(recipe, own)
-    parts += request_parts(results / REQUESTS) + roof_parts(results / ROOFS)
+    parts += model_parts(results) + request_parts(results / REQUESTS) + roof_parts(results / ROOFS)
     return "\n".join(parts)
-
-
-def latest(rows: Iterable[Line], key: Sequence[str]) -> list[Line]:
-    """Of the rows with the same key the last one, where the first one stood."""
-    found = {}
-    for row in rows:
-        found[tuple(row[name] for name in key)] = row
-    return list(found.values())
-
-
-def recorded(rows: Sequence[Line]) -> str:
-    """Where these figures come from."""
-
-    def all_of(name: str) -> str:
-        return ", ".join(sorted({row[name] for row in rows if row[name]}))
-
-    driver = f"driver {all_of('driver')}, " if all_of("driver") else ""
-    triton = f"Triton {all_of('triton')}, " if all_of("triton") else ""
-    return (
-        f"Recorded: {driver}torch {all_of('torch')}, {triton}commit {all_of('commit')}, "
-        f"{all_of('date')}."
-    )
 
 
 # --- recipes of kernels -----------------------------------------------------------------------------
@@ -147,13 +129,6 @@ def peak(row: Line) -> str:
     return three_digits(row["peak_mb"]) if row["peak_mb"] else NOT_TIMED
 
 
-def three_digits(number: str) -> str:
-    """Three digits, or all before the point: 4.63, 117, 21,905."""
-    value = float(number)
-    digits = next((2 - power for power in (2, 1) if abs(value) >= 10**power), 2)
-    return f"{value:,.{digits}f}"
-
-
 # --- the recipe of bytes ----------------------------------------------------------------------------
 
 
@@ -195,7 +170,7 @@ def call_of(row: Line) -> tuple[Problem, str, Direction]:
 
 def request_parts(path: Path) -> list[str]:
     """What each launch asked of L1, of L2, and what L2 looked up, beside the formula's bytes of today."""
-    rows = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
+    rows = read(path)
     if not rows:
         return []
     table: list[Line] = []
@@ -217,7 +192,7 @@ def request_parts(path: Path) -> list[str]:
 
 def roof_parts(path: Path) -> list[str]:
     """What a machine can do at most: a large copy, a large matrix product."""
-    rows = list(csv.DictReader(path.open(newline=""))) if path.exists() else []
+    rows = read(path)
     parts = []
     for row in latest(rows, ("machine",)):
         memory, arithmetic = (float(row[name]) / 1e12 for name in ("bytes_per_s", "flops_per_s"))
@@ -251,16 +226,6 @@ def viewer_parts(_: Recipe, rows: Sequence[Line]) -> list[str]:
         "Peak, MB:\n",
         grid(rows, size, name, peak),
     ]
-
-
-def grid(rows: Sequence[Line], row_of: Cell, column_of: Cell, cell: Cell) -> str:
-    """A Markdown table, rows and columns in the order in which they first come."""
-    columns = list(dict.fromkeys(map(column_of, rows)))
-    cells = {(row_of(row), column_of(row)): cell(row) for row in rows}
-    lines = [["", *columns], ["---", *("---:" for _ in columns)]]
-    for name in dict.fromkeys(map(row_of, rows)):
-        lines.append([name, *(cells.get((name, column), "") for column in columns)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 LAYOUTS = {

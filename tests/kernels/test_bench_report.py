@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.bench import record, report
+from kernels.bench import record, report, report_model
 from kernels.bench.record import RESULTS, BenchError, append
 
 PAGE = f"# Title\n{report.BEGIN}\nold\n{report.END}\nafter\n"
@@ -92,4 +92,5 @@ def test_writing(tmp_path):
     page: Path = tmp_path / "page.md"
     page.write_text(PAGE)
     report.write(page, tmp_path)
-    assert page.read_text().count("Nothing is recorded yet.") == len(report.RECIPES)
+    sections = len(report.RECIPES) + len(report_model.SECTIONS)
+    assert page.read_text().count("Nothing is recorded yet.") == sections
