@@ -70,10 +70,10 @@ def test_every_command_exists(page):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(ASKED_MAKE.findall(text)) <= targets
     for module in ASKED_MODULE.findall(text):
-        runnable = importlib.util.find_spec(f"{module}.__main__") or importlib.util.find_spec(
-            module
-        )
-        assert runnable is not None, module
+        found = importlib.util.find_spec(module)
+        assert found is not None, module
+        is_package = found.submodule_search_locations is not None
+        assert not is_package or importlib.util.find_spec(f"{module}.__main__"), module
 
 
 def test_every_make_target_is_explained():
