@@ -1,4 +1,8 @@
-"""Attention in FP8 on Hopper: half of the bytes, twice the speed of the matrix units, a known error."""
+"""Attention in FP8 on Hopper: half of the bytes, twice the speed of the matrix units, a known error.
+
+Over 65,536 keys with values of one sign the mean of the output was 3.3e-3 too large (H200, commit 8ba173c): this fits
+truncation in the matrix units' sums of some 14 bits, to which the kernel adds tile after tile.
+"""
 
 from __future__ import annotations
 

@@ -17,9 +17,6 @@ QUERY_ROWS, KEY_ROWS = 64, 128
 PADDED_ROWS = 128
 """Queries and keys are padded with zeros to a multiple of this."""
 
-CENTRE_KEYS = 256
-"""The centre of keys, or values, is the mean of at most so many of them, evenly spread; any vector would do."""
-
 LEAST_SCALE = 1e-15
 """Of a block of zeros. The product of two is no zero in float32, by which a hidden score would become NaN."""
 
@@ -39,7 +36,8 @@ class Quantized:
     Where `centred`, all keys of a head had one vector c taken from them, which moves all scores of a query by q c
     and so leaves the softmax alone; `q_offset` [batch * heads, rows] is that q c, and the log-sum-exp gets it back.
     All values had `v_centre` [batch * kv_heads, head_dim] taken from them; as weights sum to 1 the output gets it
-    back. That makes both smaller, and P V a sum about zero, of which FP8's short sums lose less.
+    back. That makes both smaller, and P V a sum about zero, of which FP8's short sums lose less; so c is the mean of
+    all keys: of 256 of them it is off by 1/16 of their spread, and of many keys' sum of that enough is lost to show.
     """
 
     q: Tensor
@@ -61,6 +59,11 @@ class Quantized:
     @property
     def head_dim(self) -> int:
         return self.q.shape[-1]
+
+
+def centre_of(x: Tensor) -> Tensor:
+    """The mean of each head's keys, or values. -> float32 [batch, kv_heads, 1, head_dim]"""
+    return x.mean(2, keepdim=True, dtype=torch.float32)
 
 
 def key_order(device: torch.device | None = None) -> Tensor:

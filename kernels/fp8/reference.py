@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from kernels.fp8.quantized import (
-    CENTRE_KEYS,
     E4M3,
     KEY_ROWS,
     LARGEST,
     LEAST_SCALE,
     QUERY_ROWS,
     Quantized,
+    centre_of,
     key_order,
     padded_rows,
 )
@@ -49,13 +49,6 @@ def quantize_in_torch(
         q8, k8, v8, q_scale, k_scale, v_scale, offset, v_centre,
         batch, heads, kv_heads, queries, keys, rotate, centre,
     )  # fmt: skip
-
-
-def centre_of(k: Tensor) -> Tensor:
-    """The mean of at most CENTRE_KEYS keys of each head, evenly spread. -> float32 [batch, kv_heads, 1, head_dim]"""
-    sampled = min(k.shape[2], CENTRE_KEYS)
-    rows = torch.arange(sampled, device=k.device) * k.shape[2] // sampled
-    return k[:, :, rows].float().mean(2, keepdim=True)
 
 
 def rows_quantized(x: Tensor, block: int, rotate: bool) -> tuple[Tensor, Tensor]:

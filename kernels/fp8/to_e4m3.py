@@ -9,12 +9,12 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.fp8.quantized import (
-    CENTRE_KEYS,
     E4M3,
     KEY_ROWS,
     LEAST_SCALE,
     QUERY_ROWS,
     Quantized,
+    centre_of,
     padded_rows,
 )
 from kernels.fp8.rotation import rotation_on
@@ -22,6 +22,8 @@ from kernels.tiles import head_pointer, on_device_of
 
 LARGEST = tl.constexpr(448.0)
 LEAST = tl.constexpr(LEAST_SCALE)
+
+# `tokens` is not specialised below: one token then runs the same code as any other number.
 
 
 @triton.jit
@@ -32,20 +34,7 @@ def load_rows(head, row, tokens, strides, HEAD_DIM: tl.constexpr):
     return tl.load(pointers, mask=(row < tokens)[:, None], other=0.0)
 
 
-@triton.jit
-def centre_kernel(
-    x_ptr, centre_ptr, strides, heads, tokens, sampled, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr
-):
-    """The mean of `sampled` rows of a head, at most BLOCK, evenly spread. Grid: [batch * heads]."""
-    batch_head = tl.program_id(0).to(tl.int64)
-    head = head_pointer(x_ptr, strides, batch_head // heads, batch_head % heads)
-    place = tl.arange(0, BLOCK)
-    row = tl.where(place < sampled, place.to(tl.int64) * tokens // sampled, tokens)
-    mean = tl.sum(load_rows(head, row, tokens, strides, HEAD_DIM).to(tl.float32), 0) / sampled
-    tl.store(centre_ptr + batch_head * HEAD_DIM + tl.arange(0, HEAD_DIM), mean)
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def rows_kernel(
     source_ptr, rotation_ptr, centre_ptr, target_ptr, scale_ptr, offset_ptr, strides,
     heads, group, tokens, rows, factor,
@@ -78,7 +67,7 @@ def rows_kernel(
     tl.store(target, (x / scale).to(tl.float8e4nv))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def largest_kernel(
     v_ptr, centre_ptr, largest_ptr, strides, heads, tokens, blocks,
     HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
@@ -93,7 +82,7 @@ def largest_kernel(
     tl.atomic_max(largest_ptr + place, tl.max(tl.abs(v), 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def values_kernel(
     v_ptr, centre_ptr, largest_ptr, scale_ptr, target_ptr, strides, heads, tokens, rows,
     HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
@@ -119,13 +108,13 @@ def values_kernel(
 def quantize_on_gpu(
     q: Tensor, k: Tensor, v: Tensor, rotate: bool, centre: bool, negate: bool
 ) -> Quantized:
-    """q, k, v as in `kernels.attention`, on one GPU, in half precision. Six launches."""
+    """q, k, v as in `kernels.attention`, on one GPU, in half precision. Four launches, and two means."""
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
     factor = head_dim**-0.5 if rotate else 1.0
     group = heads // kv_heads
     with on_device_of(q):
-        of_keys, of_values = centre_of(k, centre), centre_of(v, centre)
+        of_keys, of_values = vectors_taken(k, centre), vectors_taken(v, centre)
         q8, q_scale, offset = rows_quantized(
             q, QUERY_ROWS, rotate, of_keys, group, -factor if negate else factor
         )
@@ -137,18 +126,12 @@ def quantize_on_gpu(
     )  # fmt: skip
 
 
-def centre_of(x: Tensor, centre: bool) -> Tensor:
-    """The mean of each head's sample of rows, or zero. -> float32 [batch * heads, head_dim]"""
-    batch, heads, tokens, head_dim = x.shape
+def vectors_taken(x: Tensor, centre: bool) -> Tensor:
+    """What every row of a head loses: its mean, or zero. -> float32 [batch * heads, head_dim]"""
+    batch, heads, _, head_dim = x.shape
     if not centre:
         return torch.zeros(batch * heads, head_dim, device=x.device)
-    mean = torch.empty(batch * heads, head_dim, device=x.device)
-    sampled = min(tokens, CENTRE_KEYS)
-    centre_kernel[(len(mean),)](
-        x, mean, x.stride(), heads, tokens, sampled,
-        HEAD_DIM=head_dim, BLOCK=CENTRE_KEYS, num_warps=8,
-    )  # fmt: skip
-    return mean
+    return centre_of(x).reshape(batch * heads, head_dim).contiguous()
 
 
 def rows_quantized(
@@ -175,7 +158,9 @@ def values_quantized(v: Tensor, centre: Tensor, block: int = 128) -> tuple[Tenso
     rows, count = padded_rows(tokens), batch * heads
     largest = torch.zeros(count, head_dim, device=v.device)
     scale = torch.empty_like(largest)
-    numbers = torch.empty(count, head_dim, rows, dtype=E4M3, device=v.device)
+    # Zeroed, though `values_kernel` writes every number: of what were left out a byte 0x7F would be NaN, and the
+    # weight 0 of a key behind the last does not hide that.
+    numbers = torch.zeros(count, head_dim, rows, dtype=E4M3, device=v.device)
     grid = (count * rows // block,)
     largest_kernel[grid](
         v, centre, largest, v.stride(), heads, tokens, rows // block,
