@@ -279,10 +279,9 @@ def test_any_scale(hopper, scale):
 @pytest.mark.gpu
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_many_keys_of_one_sign_are_right_within_half_a_percent(hopper, head_dim):
-    """V of one sign, 65,536 keys: the output's mean is off by up to 3.3e-3 (H200, commit 8ba173c, too large there).
+    """V of one sign, 65,536 keys: the mean was 3.3e-3 too large (H200, commit 8ba173c), a property to know of.
 
-    That is a property of the kernel, not a wish. It fits truncation in the matrix units' sums of some 14 bits, with no
-    promotion to float32 tile by tile; the cause was not measured.
+    It fits truncation in the matrix units' sums of 14 bits, without promotion by tile; the cause was not measured.
     """
     q, k, v = random_qkv(1, 1, 256, head_dim, keys=65536, device=hopper)
     v = v.abs() + 1

@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.fp8 import quantize
-from kernels.fp8.quantized import E4M3, Quantized, centre_of
+from kernels.fp8 import HALF, attention_of_quantized, quantize, reason
+from kernels.fp8.quantized import E4M3, HEAD_DIMS, Quantized, centre_of
 from kernels.fp8.reference import P_DOUBLINGS, attention_of, quantize_in_torch, values_of
 
 SHORT_BITS = 13
 """Behind the point of the largest term, in the sums of Hopper's FP8 products: 14 in all."""
+
+TOKENS = [1, 17, 127, 129, 300]
 
 KEYS_AT_ONCE = 32
 """Of one wgmma in FP8."""
@@ -47,17 +49,21 @@ def poison(monkeypatch, name: str, dtypes: tuple[torch.dtype, ...]) -> None:
     monkeypatch.setattr(torch, name, made)
 
 
+def poison_all(monkeypatch) -> None:
+    for name in ("empty", "empty_like"):
+        poison(monkeypatch, name, (E4M3, *HALF, torch.float32))
+    poison(monkeypatch, "zeros", (E4M3,))  # in float32 zeros are where the largest is sought
+
+
 @pytest.mark.interpreter
-@pytest.mark.parametrize("tokens", [1, 17, 127, 129, 300])
+@pytest.mark.parametrize("tokens", TOKENS)
 def test_the_kernels_write_all_that_the_next_one_can_read(monkeypatch, tokens):
     """To the last padded row; tiles end there, and TMA brings zeros from behind the last head."""
     from kernels.fp8.to_e4m3 import quantize_on_gpu
 
     q, k, v = random_qkv(tokens, tokens, 64)
     wanted = tensors_of(quantize_in_torch(q, k, v))
-    for name in ("empty", "empty_like"):
-        poison(monkeypatch, name, (E4M3, torch.float32))
-    poison(monkeypatch, "zeros", (E4M3,))  # in float32 zeros are where the largest is sought
+    poison_all(monkeypatch)
     made = tensors_of(quantize_on_gpu(q, k, v, rotate=True, centre=True, negate=False))
     assert made.keys() == wanted.keys()
     for name, x in made.items():
@@ -65,6 +71,24 @@ def test_the_kernels_write_all_that_the_next_one_can_read(monkeypatch, tokens):
         # Triton's interpreter loses the carry when it rounds up to a power of two: 127.9 becomes 64.
         right = (x - wanted[name]).abs() <= wanted[name].abs() / 8 + 2.0**-6
         assert right.float().mean() > 0.95, name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_no_nan_on_a_gpu_and_where_it_begins(monkeypatch, tokens, head_dim):
+    """One query and key gave NaN on an H200 at commit 8ba173c, not each time; why is not known. Not run since."""
+    why_not = reason(torch.device("cuda"))
+    if why_not:
+        pytest.skip(why_not)
+    q, k, v = (x.cuda() for x in random_qkv(tokens, tokens, head_dim))
+    poison_all(monkeypatch)
+    held = quantize(q, k, v)
+    for name, x in tensors_of(held).items():
+        assert x.isfinite().all(), name
+    output, log_sum_exp = attention_of_quantized(held, head_dim**-0.5)
+    assert log_sum_exp.isfinite().all()
+    assert output.isfinite().all()
 
 
 def test_the_centre_is_the_mean_of_all_keys():
