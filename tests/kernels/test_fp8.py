@@ -279,9 +279,9 @@ def test_any_scale(hopper, scale):
 @pytest.mark.gpu
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_many_keys_of_one_sign_are_right_within_half_a_percent(hopper, head_dim):
-    """V of one sign, 65,536 keys: the mean was 3.3e-3 too large (H200, commit 8ba173c), a property to know of.
+    """V of one sign: 3.3e-3 too large with a centre of 256 keys (H200, commit 8ba173c); not measured with that of all.
 
-    It fits truncation in the matrix units' sums of 14 bits, without promotion by tile; the cause was not measured.
+    It fits truncated sums of 14 bits, not promoted by tile: `test_fp8_quantise` sums so. The cause was not measured.
     """
     q, k, v = random_qkv(1, 1, 256, head_dim, keys=65536, device=hopper)
     v = v.abs() + 1
