@@ -9,8 +9,18 @@ from torch.nn import functional as F
 from kernels import attention
 from kernels.fused import layer_norm, linear_add
 from vit.config import ViTConfig
-from vit.graph import split_heads
 from vit.trace import LayerTrace
+
+
+def split_heads(qkv: Tensor, heads: int) -> Tensor:
+    """[batch, tokens, 3 * dim] -> a view [3, batch, heads, tokens, head_dim]: q, k and v."""
+    return qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+
+
+def layer_trace(qkv: Tensor, heads: int, log_sum_exp: Tensor) -> LayerTrace:
+    """One layer's trace, as views of its packed q, k and v."""
+    q, k, v = split_heads(qkv, heads)
+    return LayerTrace(q, k, v, log_sum_exp)
 
 
 class Norm(nn.LayerNorm):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vit.block import layer_trace
 from vit.trace import LayerTrace
 
 if TYPE_CHECKING:
@@ -217,14 +218,3 @@ def versions_of(model: VisionTransformer) -> tuple[tuple[int, int], ...]:
         (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
         for weight in model.parameters()
     )
-
-
-def split_heads(qkv: Tensor, heads: int) -> Tensor:
-    """[batch, tokens, 3 * dim] -> a view [3, batch, heads, tokens, head_dim]: q, k and v."""
-    return qkv.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-
-
-def layer_trace(qkv: Tensor, heads: int, log_sum_exp: Tensor) -> LayerTrace:
-    """One layer's trace, as views of its packed q, k and v."""
-    q, k, v = split_heads(qkv, heads)
-    return LayerTrace(q, k, v, log_sum_exp)
