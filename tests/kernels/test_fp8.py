@@ -190,6 +190,8 @@ def test_refusals_are_one_sentence():
         attention_fp8(q[..., :32], k[..., :32], v[..., :32])
     with pytest.raises(ValueError, match="k's shape"):
         attention_fp8(q, k, v[:, :, :8])
+    with pytest.raises(ValueError, match=r"^attention_fp8 needs two keys or more.*\.$"):
+        attention_fp8(q, k[:, :, :1], v[:, :, :1])
     with pytest.raises(RuntimeError, match=r"^attention_fp8 needs a Hopper GPU.*not cpu\.$"):
         attention_fp8(q, k, v)
     assert reason(torch.device("cpu"))
@@ -235,7 +237,7 @@ def test_kernels_quantise_as_the_reference(hopper, head_dim, rotate, centre):
 
 
 GPU_TOKENS = [
-    (1, 1),
+    (1, 2),
     (1, 300),
     (17, 17),
     (64, 128),
