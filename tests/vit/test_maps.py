@@ -109,7 +109,7 @@ def test_one_layer_alone_is_that_layer(model, cat):
 @pytest.mark.slow
 def test_many_tokens_at_once_or_in_slices_are_the_same(model, cat, monkeypatch):
     whole = model.trace(cat, 224)
-    monkeypatch.setattr("vit.model.Mlp.SLICE", 50)
+    monkeypatch.setattr("vit.block.Mlp.SLICE", 50)
     sliced = model.trace(cat, 224)
     for a, b in zip(whole.layers, sliced.layers, strict=True):
         assert torch.allclose(a.q, b.q, atol=1e-4)
