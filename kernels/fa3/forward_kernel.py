@@ -197,91 +197,29 @@ def forward_kernel(
     if CONSUMERS == 3:
         gl.warp_specialize(
             [
-                (
-                    consumer,
-                    (
-                        descriptors,
-                        queries_room,
-                        rings,
-                        output_room,
-                        plan,
-                        sizes,
-                        results,
-                        scale_log2e,
-                        0,
-                        FORM,
-                    ),
-                ),
-                (
-                    consumer,
-                    (
-                        descriptors,
-                        queries_room,
-                        rings,
-                        output_room,
-                        plan,
-                        sizes,
-                        results,
-                        scale_log2e,
-                        1,
-                        FORM,
-                    ),
-                ),
-                (
-                    consumer,
-                    (
-                        descriptors,
-                        queries_room,
-                        rings,
-                        output_room,
-                        plan,
-                        sizes,
-                        results,
-                        scale_log2e,
-                        2,
-                        FORM,
-                    ),
-                ),
+                (consumer, (
+                    descriptors, queries_room, rings, output_room, plan, sizes, results, scale_log2e, 0, FORM,
+                )),
+                (consumer, (
+                    descriptors, queries_room, rings, output_room, plan, sizes, results, scale_log2e, 1, FORM,
+                )),
+                (consumer, (
+                    descriptors, queries_room, rings, output_room, plan, sizes, results, scale_log2e, 2, FORM,
+                )),
                 (producer, (descriptors, queries_room, rings, plan, sizes, FORM)),
             ],
-            [4, 4, 1],
-            [FORM.REGISTERS, FORM.REGISTERS, FORM.FEW],
-        )
+            [4, 4, 1], [FORM.REGISTERS, FORM.REGISTERS, FORM.FEW],
+        )  # fmt: skip
     else:
         gl.warp_specialize(
             [
-                (
-                    consumer,
-                    (
-                        descriptors,
-                        queries_room,
-                        rings,
-                        output_room,
-                        plan,
-                        sizes,
-                        results,
-                        scale_log2e,
-                        0,
-                        FORM,
-                    ),
-                ),
-                (
-                    consumer,
-                    (
-                        descriptors,
-                        queries_room,
-                        rings,
-                        output_room,
-                        plan,
-                        sizes,
-                        results,
-                        scale_log2e,
-                        1,
-                        FORM,
-                    ),
-                ),
+                (consumer, (
+                    descriptors, queries_room, rings, output_room, plan, sizes, results, scale_log2e, 0, FORM,
+                )),
+                (consumer, (
+                    descriptors, queries_room, rings, output_room, plan, sizes, results, scale_log2e, 1, FORM,
+                )),
                 (producer, (descriptors, queries_room, rings, plan, sizes, FORM)),
             ],
-            [4, 1],
-            [FORM.REGISTERS, FORM.FEW],
-        )
+            [4, 1], [FORM.REGISTERS, FORM.FEW],
+        )  # fmt: skip
