@@ -18,6 +18,7 @@ IN_A_ROW = 2  # names in a row of the legend; HEIGHT_PX has room for two rows
 MOST_TICKS = 7
 NOTE_WIDTH = 52  # letters of a line in what the pointer shows
 X_MARGIN = 0.06  # of the axis, left and right of the first and the last value
+LABEL_ROOM = 0.16  # of the axis, what a number under it takes on a phone
 
 Decades = tuple[int, int]
 """Powers of ten at the two ends of an axis."""
@@ -46,6 +47,18 @@ def height_for(figure: go.Figure) -> int:
     return HEIGHT_PX + LEGEND_ROW_PX * max(0, math.ceil(names / IN_A_ROW) - 2)
 
 
+def spaced_labels(xs: Sequence[float]) -> list[str]:
+    """Each value in words, or nothing where a phone has no room for it; the last is always named."""
+    length = math.log(xs[-1] / xs[0]) or 1.0 if xs else 1.0
+    labels, named = [], -math.inf  # where on the axis the last label stands
+    for x in xs:
+        place = math.log(x / xs[0]) / length
+        fits = place - named >= LABEL_ROOM and 1 - place >= LABEL_ROOM
+        labels.append(f"{x:,}" if fits or x == xs[-1] else "")
+        named = place if labels[-1] else named
+    return labels
+
+
 def framed(title: str, about: str, x_title: str, xs: Sequence[float]) -> go.Figure:
     """An empty chart whose x axis has a tick at each value, so that nothing moves as points come in."""
     ends = [math.log10(min(xs)), math.log10(max(xs))] if xs else [0.0, 1.0]
@@ -65,7 +78,7 @@ def framed(title: str, about: str, x_title: str, xs: Sequence[float]) -> go.Figu
         type="log",
         range=[ends[0] - air, ends[1] + 1.5 * air],
         tickvals=list(xs),
-        ticktext=[f"{x:,}" for x in xs],
+        ticktext=spaced_labels(xs),
         showgrid=False,
     )
     return figure

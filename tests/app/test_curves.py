@@ -317,3 +317,12 @@ def test_decades_hold_all_values() -> None:
     places, words = logs.decade_ticks((0, 12), units.TIME_US)
     assert len(places) <= logs.MOST_TICKS
     assert words[0] == "1 µs"
+
+
+def test_labels_under_an_axis_leave_each_other_room_on_a_phone() -> None:
+    assert logs.spaced_labels([257, 577, 1370, 5477, 12101, 21905]) == [
+        "257", "577", "1,370", "5,477", "", "21,905",
+    ]  # fmt: skip
+    assert logs.spaced_labels([1, 2, 3, 4, 5, 6, 8]) == ["1", "2", "3", "", "5", "", "8"]
+    assert logs.spaced_labels([197]) == ["197"]
+    assert logs.spaced_labels([]) == []
