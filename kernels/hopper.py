@@ -25,6 +25,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.watch import note
+
 __all__ = [
     "FIRST_BARRIER",
     "GLUON_DTYPES",
@@ -110,12 +112,13 @@ def launch(kernel: Any, key: tuple, programs: int, *arguments: Any, **options: A
     """
     place = (kernel.fn, *key)
     known = LAUNCHED.get(place)
-    if known is not None:
+    if known is None:
+        known = kernel[(programs,)](*arguments, **options)
+        if key[-1].type == "cuda":
+            LAUNCHED[place] = known
+    else:
         known[programs, 1, 1](*arguments)
-        return
-    compiled = kernel[(programs,)](*arguments, **options)
-    if key[-1].type == "cuda":
-        LAUNCHED[place] = compiled
+    note(kernel, known, programs, arguments, options)
 
 
 @cache

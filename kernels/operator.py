@@ -12,6 +12,7 @@ from torch import Tensor
 from kernels.implementation import Implementation, Saved
 from kernels.problem import Problem
 from kernels.registry import choose, load
+from kernels.repeat import learn
 
 
 def compute(
@@ -29,7 +30,7 @@ def compute(
         return torch.zeros_like(q), no_keys, empty_kept(chosen, q, k, keep)
     if keep and chosen.forward_keeping is not None:
         return chosen.forward_keeping(q, k, v, scale, causal)
-    return *chosen.forward(q, k, v, scale, causal), q.new_empty(0)
+    return *learn(chosen, q, k, v, scale, causal, implementation), q.new_empty(0)
 
 
 def pick(problem: Problem, device: torch.device, implementation: str) -> Implementation:

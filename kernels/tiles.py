@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import triton
@@ -11,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.triton_mode import take_turns
+from kernels.watch import note
 
 take_turns()
 
@@ -268,6 +270,12 @@ def fold_scale(q: Tensor, scale: float) -> tuple[Tensor, float, bool]:
 def offsets_are_wide(*tensors: Tensor, rows: int = 256) -> bool:
     """True where an offset inside one tile of `rows` rows could pass 32 bits."""
     return any(rows * max(map(abs, t.stride()[-2:]), default=0) >= 2**31 for t in tensors)
+
+
+def launch(kernel: Any, programs: int, *arguments: Any, **named: Any) -> None:
+    """Launch so many programs, and let `kernels.repeat` know of it."""
+    compiled = kernel[(programs,)](*arguments, **named)
+    note(kernel, compiled, programs, arguments, named)
 
 
 def on_device_of(tensor: Tensor):

@@ -39,4 +39,5 @@ IMPLEMENTATION = Implementation(
     forward=forward,
     supports=supports,
     backward=backward,
+    repeatable=True,
 )

@@ -14,6 +14,7 @@ from kernels.tiles import (
     fold_scale,
     head_pointer,
     keys_in_sight,
+    launch,
     load_tile,
     load_whole_rows,
     offsets_are_wide,
@@ -189,7 +190,9 @@ def launch_forward(
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
     programs = triton.cdiv(problem.queries, tiles.block_q) * problem.batch * problem.heads
     with on_device_of(q):
-        forward_kernel[(programs,)](
+        launch(
+            forward_kernel,
+            programs,
             q,
             k,
             v,

@@ -60,5 +60,6 @@ IMPLEMENTATION = Implementation(
     forward=forward,
     supports=supports,
     backward=backward,
+    repeatable=True,
     worth=worth,
 )

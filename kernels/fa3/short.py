@@ -80,8 +80,8 @@ def launch_short(
 
     Where there are many heads, tensors that TMA cannot read (rows not at multiples of 16 bytes) are copied.
     """
-    launch = launch_few if has_few(Problem.of(q, k, causal)) else launch_many
-    return launch(q, k, v, scale, causal)
+    launch_these = launch_few if has_few(Problem.of(q, k, causal)) else launch_many
+    return launch_these(q, k, v, scale, causal)
 
 
 def launch_few(
@@ -126,7 +126,7 @@ def launch_many(
     from kernels.fa3.short_worker import ROWS, Sizes, Stream
     from kernels.hopper import copyable, describe
     from kernels.tile_sizes import padded
-    from kernels.tiles import fold_scale, on_device_of
+    from kernels.tiles import fold_scale, launch, on_device_of
 
     problem = Problem.of(q, k, causal)
     q, scale_log2e, negative = fold_scale(q, scale)
@@ -143,7 +143,9 @@ def launch_many(
     sizes = Sizes(heads * parts, problem.heads, problem.group, problem.queries, problem.keys)
     absent = [None] * (3 - len(pieces))
     with on_device_of(q):
-        stream_kernel[(min(programs, sizes.units),)](
+        launch(
+            stream_kernel,
+            min(programs, sizes.units),
             describe(q, ROWS.value, width),
             *[describe(k, piece, width) for piece in pieces],
             *absent,

@@ -14,6 +14,7 @@ from kernels.tiles import (
     fold_scale,
     head_pointer,
     keys_in_sight,
+    launch,
     load_tile,
     offsets_are_wide,
     on_device_of,
@@ -164,7 +165,9 @@ def launch_tiles(
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
     programs = triton.cdiv(problem.queries, tiles.block_q) * problem.batch * problem.heads
     with on_device_of(q):
-        short_kernel[(programs,)](
+        launch(
+            short_kernel,
+            programs,
             q,
             k,
             v,

@@ -1,0 +1,105 @@
+"""Calls that are made again: what one call launched, the next of its kind launches without working it out.
+
+All that a launcher does on the host follows from sizes, strides, dtypes and settings: the tiles, the plan, what
+it allocates, every argument of its launches but the addresses. So the second call of a kind is watched, and from
+the third on memory is allocated, the same kernels are launched with the addresses of the new tensors, and that
+is all (`kernels.by_heart`). Nothing of anybody's tensors is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from kernels import tile_sizes
+from kernels.implementation import Implementation
+
+if TYPE_CHECKING:
+    from kernels.by_heart import ByHeart
+
+MOST_KINDS = 256
+"""Kinds of calls that are remembered; the one that came first is forgotten first."""
+
+ALIGNED_BYTES = 16
+"""Where a tensor begins elsewhere, Triton compiles other code, and TMA wants a copy."""
+
+SEEN: dict[tuple, bool] = {}
+"""Whether a kind of call that is not known by heart may become so, when it comes again."""
+
+KNOWN: dict[tuple | None, ByHeart] = {}
+
+
+def kind_of(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None, causal: bool, implementation: str
+) -> tuple | None:
+    """All that tells one call from another but its addresses; None for a call that is not repeated.
+
+    May be asked before anything is checked.
+    """
+    if not (type(q) is type(k) is type(v) is Tensor and q.is_cuda):
+        return None
+    begins = q.data_ptr() | k.data_ptr() | v.data_ptr()
+    if begins % ALIGNED_BYTES or tile_sizes.CHOSEN.get() or tile_sizes.PLAYED.get():
+        return None
+    shape = q.shape
+    if scale is None:
+        scale = shape[-1] ** -0.5 if shape and shape[-1] else 1.0
+    elif type(scale) is not float:
+        return None
+    return (
+        implementation, causal, scale, shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(),
+        q.dtype, k.dtype, v.dtype, q.get_device(), k.get_device(), v.get_device(),
+    )  # fmt: skip
+
+
+def repeated(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None, causal: bool, implementation: str
+) -> tuple[Tensor, Tensor] | None:
+    """Output and log-sum-exp where a call of this kind is known by heart; else None.
+
+    None too where a gradient is wanted, where a compiler traces the call, and where somebody listens to launches.
+    """
+    if not KNOWN or torch.compiler.is_compiling():
+        return None
+    known = KNOWN.get(kind_of(q, k, v, scale, causal, implementation))
+    if known is None:
+        return None
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return None
+    return known(q, k, v)
+
+
+def learn(
+    chosen: Implementation, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, named: str
+) -> tuple[Tensor, Tensor]:
+    """What the implementation itself answers; watched when a kind comes for the second time.
+
+    named: what the implementation was asked for as, "auto" perhaps.
+    """
+    kind = kind_of(q, k, v, scale, causal, named) if chosen.repeatable else None
+    if kind is None or not SEEN.get(kind, True):
+        return chosen.forward(q, k, v, scale, causal)
+    known = KNOWN.get(kind)
+    answer = known(q, k, v) if known else None
+    if answer is not None:
+        return answer
+    if kind not in SEEN:
+        keep(SEEN, kind, True)
+        return chosen.forward(q, k, v, scale, causal)
+    from kernels.by_heart import watched
+
+    answer, known = watched(chosen.forward, q, k, v, scale, causal)
+    if known is not None:
+        keep(KNOWN, kind, known)
+    else:
+        SEEN[kind] = False
+    return answer
+
+
+def keep(kept: dict, kind: tuple, value: object) -> None:
+    """Remember it, and forget the oldest where there are too many."""
+    if len(kept) >= MOST_KINDS:
+        kept.pop(next(iter(kept)), None)
+    kept[kind] = value
