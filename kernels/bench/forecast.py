@@ -16,8 +16,7 @@ from kernels.memory import in_words
 from kernels.naive.tile_sizes import stored_columns
 from kernels.problem import Problem
 from kernels.registry import AUTO
-from kernels.tile_sizes import padded
-from kernels.traffic import loops_fa3
+from kernels.traffic import loops_fa3, loops_fa3_backward
 from kernels.traffic.sizes import Sizes as TiledSizes
 
 
@@ -152,8 +151,10 @@ def fa3_forward(s: Sizes) -> int:
 
 def fa3_backward(s: Sizes) -> int:
     """The gradients, dQ in wide numbers too, its tiles filled up, and two numbers for each query."""
-    wide = s.rows * padded(s.problem.head_dim) * 4
-    return s.gradients + wide + 2 * s.vector
+    sizes = TiledSizes.of(s.problem, "sm_90")
+    if not loops_fa3_backward.in_one_pass(sizes):
+        return fa2_backward(s)
+    return s.gradients + loops_fa3_backward.workspace_bytes(sizes)
 
 
 def cpu_flash_forward(s: Sizes) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.implementation import Implementation
+from kernels.implementation import Implementation, Saved
 from kernels.problem import Problem
 from kernels.triton_mode import reason_against
 
@@ -25,6 +25,15 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tupl
     return (launch_forward if CHOSEN.get() else launch_twin)(q, k, v, scale, causal)
 
 
+def backward(
+    saved: Saved, grad_output: Tensor, grad_log_sum_exp: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """In fa3's own tiles, in Triton's interpreter only."""
+    from kernels.fa3.twin_backward import launch_twin_backward
+
+    return launch_twin_backward(saved, grad_output, grad_log_sum_exp)
+
+
 def supports(problem: Problem, device: torch.device) -> str | None:
     if problem.head_dim > MAX_HEAD_DIM:
         return f"fa3 holds a head of at most {MAX_HEAD_DIM} dimensions on chip, not {problem.head_dim}."
@@ -36,4 +45,5 @@ STAND_IN = Implementation(
     summary="fa3's tiles in fa3's order, in plain Triton: the same result, without its speed.",
     forward=forward,
     supports=supports,
+    backward=backward,
 )

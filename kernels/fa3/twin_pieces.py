@@ -14,9 +14,12 @@ from kernels.fa3.twin import walk_keys
 from kernels.tiles import head_pointer, load_tile, store_tile, store_vector, tl, triton
 
 
-def in_plain_triton(function):
-    """A jitted function of Gluon as one of Triton: the same lines with Triton's language under Gluon's name."""
-    known = {**function.fn.__globals__, "gl": tl, "tl": tl}
+def in_plain_triton(function, **helpers):
+    """A jitted function of Gluon as one of Triton: the same lines with Triton's language under Gluon's name.
+
+    `helpers`: what it calls, made plain before.
+    """
+    known = {**function.fn.__globals__, "gl": tl, "tl": tl, **helpers}
     return triton.jit(FunctionType(function.fn.__code__, known, function.fn.__name__))
 
 

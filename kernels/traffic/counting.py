@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -28,6 +28,9 @@ class Count:
     """What was counted so far, launch by launch: [kernel, bytes read, bytes written]."""
 
     lines: list[list[Any]] = dataclasses.field(default_factory=list)
+    launched: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    """The arguments of each kernel's newest launch; without values only."""
+    integer: int = 0  # without values: what each integer is that is loaded
 
     @property
     def launches(self) -> list[KernelTraffic]:
@@ -62,8 +65,8 @@ def counting(values: bool = False) -> Iterator[Count]:
     With `values` every program computes as ever. Without, two programs stand for all of their kind (see
     `kinds`) and go through the same loops, loads and stores, but on no memory: what is loaded is zero, what
     is stored is dropped, products are not multiplied, and a helper that is called again in the same way is
-    not run again. No loop and no mask of our kernels depends on a value, so the count is the same; a test
-    insists. Tensors on torch's device "meta", which take no memory, will then do.
+    not run again. No loop and no mask of our kernels depends on a value, but for one, see `kinds.LOADED`, so the
+    count is the same; a test insists. Tensors on torch's device "meta", which take no memory, will then do.
     """
     count = Count()
     with INTERPRETER_LOCK, ExitStack() as stack:
@@ -101,7 +104,7 @@ def counters(count: Count, values: bool) -> list[Replacement]:
         count.add(read=bytes_under(pointers, mask))
         if values:
             return load(self, pointers, mask, *rest, **named)
-        return without_values.loaded(pointers)
+        return without_values.loaded(pointers, count.integer)
 
     def counted_store(self, pointers, value, mask, *rest, **named):
         count.add(written=bytes_under(pointers, mask))

@@ -49,6 +49,31 @@ def by_tile_of_matrix(arguments: Arguments, program: int) -> Hashable:
     return 8 * band + row == down - 1, column == across - 1
 
 
+def by_tile_and_first(arguments: Arguments, program: int) -> Hashable:
+    """As `by_tile` of queries, where the first program of all has something to do for all."""
+    return program == 0, by_tile("queries", "BLOCK_Q")(arguments, program)
+
+
+def by_keys_of_fa3(arguments: Arguments, program: int) -> Hashable:
+    """A program has one tile of keys; the first of a head adds to dQ before all others. See `key_tile_of`."""
+    tiles, heads = tiles_in(arguments["keys"], arguments["BLOCK_K"]), arguments["together"]
+    tile = program // heads if heads > 1 else program % tiles
+    return tile if arguments["CAUSAL"] else (tile == 0, tile == tiles - 1)
+
+
+def by_piece_of_dq(arguments: Arguments, program: int) -> int:
+    """A program has one of the two pieces of a tile of queries."""
+    return program % (2 * tiles_in(arguments["queries"], arguments["BLOCK_Q"]))
+
+
+def shares_of_dq(count: Count, arguments: Arguments, program: int) -> int:
+    """1 where the pass before has added to this piece, else 0: under a causal mask where a tile sees no key."""
+    walked = count.launched["pass_kernel"]
+    tile = by_piece_of_dq(arguments, program) // 2
+    unseen = walked["queries"] - walked["keys"] if walked["CAUSAL"] else 0
+    return int((tile + 1) * arguments["BLOCK_Q"] > unseen)
+
+
 def tiles_in(length: int, block: int) -> int:
     """Tiles that cover so many rows."""
     return -(-length // block)
@@ -62,12 +87,20 @@ KINDS: dict[tuple[str, str], KindOf] = {
     ("kernels.fa2.backward_keys", "keys_kernel"): by_tile("keys", "BLOCK_K"),
     ("kernels.fa2.backward_queries", "queries_kernel"): by_tile("queries", "BLOCK_Q"),
     ("kernels.fa3.twin", "forward_kernel"): by_tile("queries", "ROWS"),
+    ("kernels.fa3.backward_edges", "prepare_kernel"): by_tile_and_first,
+    ("kernels.fa3.backward_edges", "finish_kernel"): by_piece_of_dq,
+    ("kernels.fa3.twin_backward", "pass_kernel"): by_keys_of_fa3,
     ("kernels.naive.products", "pairs_kernel"): by_tile_of_matrix,
     ("kernels.naive.products", "sums_kernel"): by_tile("rows", "BLOCK_ROWS"),
     ("kernels.naive.forward", "softmax_kernel"): by_tile("rows", "BLOCK_Q"),
     ("kernels.naive.backward", "softmax_backward_kernel"): by_tile("queries", "BLOCK_Q"),
 }
 """(module, kernel) -> the kind of a program. Of a kernel that is not here every program is run."""
+
+LOADED: dict[tuple[str, str], Callable[[Count, Arguments, int], int]] = {
+    ("kernels.fa3.backward_edges", "finish_kernel"): shares_of_dq,
+}
+"""(module, kernel) -> the integer that a program loads, where a mask hangs on it."""
 
 
 def run_each_kind(executor: Any, arguments: Sequence[Any], named: Arguments, count: Count) -> None:
@@ -83,6 +116,7 @@ def run_each_kind(executor: Any, arguments: Sequence[Any], named: Arguments, cou
     given = {name: value for name, value in named.items() if name in known}
     bound = inspect.getcallargs(kernel, *arguments, **given)
     (programs,) = executor.grid
+    count.launched[kernel.__name__] = bound
     language = interpreter._patch_lang(kernel)
     try:
         handed = {
@@ -91,7 +125,7 @@ def run_each_kind(executor: Any, arguments: Sequence[Any], named: Arguments, cou
         }
         interpreter.interpreter_builder.set_grid_dim(programs, 1, 1)
         moved = [
-            bytes_of_kind(kernel, handed, members, count)
+            bytes_of_kind(kernel, bound, handed, members, count)
             for members in members_of_kinds(kernel, bound, programs)
         ]
     except TrafficError:
@@ -115,14 +149,16 @@ def members_of_kinds(kernel: Any, arguments: Arguments, programs: int) -> list[l
 
 
 def bytes_of_kind(
-    kernel: Any, arguments: Arguments, members: Sequence[int], count: Count
+    kernel: Any, bound: Arguments, handed: Arguments, members: Sequence[int], count: Count
 ) -> tuple[int, int]:
-    """Bytes read and written by all programs of one kind."""
-    found = set()
+    """Bytes read and written by all programs of one kind. `handed`: the arguments as the interpreter wants them."""
+    found, loads = set(), LOADED.get((kernel.__module__, kernel.__name__))
     for program in {members[0], members[-1]}:
+        count.integer = loads(count, bound, program) if loads else 0
         interpreter.interpreter_builder.set_grid_idx(program, 0, 0)
-        kernel(**arguments)
+        kernel(**handed)
         found.add(count.take())
+    count.integer = 0
     if len(found) > 1:
         raise TrafficError(
             f"Programs {members[0]} and {members[-1]} of {kernel.__name__} should move the same bytes and do "

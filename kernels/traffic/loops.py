@@ -9,7 +9,7 @@ from __future__ import annotations
 from kernels.fa1 import tile_sizes as fa1_tiles
 from kernels.fa2 import tile_sizes as fa2_tiles
 from kernels.naive import tile_sizes as naive_tiles
-from kernels.traffic import loops_fa3
+from kernels.traffic import loops_fa3, loops_fa3_backward
 from kernels.traffic.ledger import KernelTraffic
 from kernels.traffic.sizes import FLOAT32, Sizes, covered, keys_read, queries_read, tiles_in
 
@@ -160,5 +160,6 @@ LOOPS = {
     ("fa2", "forward"): fa2_forward,
     ("fa2", "backward"): fa2_backward,
     ("fa3", "forward"): loops_fa3.forward,
+    ("fa3", "backward"): lambda sizes: loops_fa3_backward.backward(sizes, fa2_backward),
 }
 """(implementation, pass) -> its launches, in their order."""

@@ -13,7 +13,7 @@ from kernels.fa2 import tile_sizes as fa2_tiles
 from kernels.naive import tile_sizes as naive_tiles
 from kernels.problem import Problem
 from kernels.tile_sizes import Table
-from kernels.traffic import loops_fa3
+from kernels.traffic import loops_fa3, loops_fa3_backward
 from kernels.traffic.formula import passes
 from kernels.traffic.ledger import Direction
 from kernels.traffic.sizes import Sizes, tiles_in
@@ -26,6 +26,7 @@ SECONDS_A_MEETING = {
     ("fa2", "forward"): 0.0006,
     ("fa2", "backward"): 0.0008,
     ("fa3", "forward"): 0.0025,
+    ("fa3", "backward"): 0.002,
 }
 """(implementation, pass) -> of one core of a server; half as much again as when it has nothing else to do."""
 
@@ -76,6 +77,17 @@ def of_pieces(sizes: Sizes) -> int:
     return alike + pieces.split * pieces.key_tiles + pieces.all_tiles // 4
 
 
+def of_keys(sizes: Sizes) -> int:
+    """Of all heads the same few programs: the first, the last and one other; under a causal mask each of one head.
+
+    Each piece of dQ of a head is rounded besides. What takes fa2's backward pass is about as quick.
+    """
+    group, tiles = sizes.heads // sizes.kv_heads, loops_fa3_backward.tiles_of(sizes)
+    rows, columns = tiles_in(sizes.queries, tiles.block_q), tiles_in(sizes.keys, tiles.block_k)
+    met = rows * columns if sizes.causal else 6 * rows
+    return group * min(met, 2 * rows * columns) + 2 * rows + sizes.kv_heads * columns // 16
+
+
 MEETINGS = {
     ("naive", "forward"): of_sums,
     ("naive", "backward"): lambda sizes: 3 * of_sums(sizes),
@@ -83,6 +95,7 @@ MEETINGS = {
     ("fa1", "backward"): lambda sizes: sizes.heads * of_tiles(sizes, fa1_tiles.BACKWARD),
     ("fa2", "forward"): lambda sizes: of_few_rows(sizes, fa2_tiles.FORWARD),
     ("fa3", "forward"): of_pieces,
+    ("fa3", "backward"): of_keys,
     ("fa2", "backward"): lambda sizes: (
         sizes.heads * of_few_rows(sizes, fa2_tiles.BACKWARD_KEYS)
         + of_few_rows(sizes, fa2_tiles.BACKWARD_QUERIES)

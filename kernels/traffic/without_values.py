@@ -24,10 +24,11 @@ def zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def loaded(pointers: Any) -> TensorHandle:
-    """What a load gives."""
+def loaded(pointers: Any, integer: int = 0) -> TensorHandle:
+    """What a load gives: zeros, or this integer."""
     element = pointers.get_element_ty()
-    return TensorHandle(zeros(pointers.data.shape, interpreter._get_np_dtype(element)), element)
+    numbers = zeros(pointers.data.shape, interpreter._get_np_dtype(element))
+    return TensorHandle(numbers if element.is_floating() else numbers + integer, element)
 
 
 def is_float(handle: Any) -> bool:
