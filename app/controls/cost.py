@@ -12,7 +12,7 @@ from app import compute, session
 from app.arrival import settled
 from app.controls.cost_chip import chip_of, chip_scale, chip_words
 from app.controls.cost_figures import Known, Row, energy, hbm_row, memory_row, time_row
-from app.controls.cost_known import USUAL, choices, here_words, known, request, unfit
+from app.controls.cost_known import choices, here_words, known, request, unfit, usual
 from app.controls.cost_recorded import as_known, nearest, readings
 from app.controls.cost_work import progress
 from app.figures import bars
@@ -26,6 +26,9 @@ from kernels.traffic.roofs import machine
 
 POLL_S = 0.7
 """How often the figures are drawn anew while they are being measured, and only then."""
+
+BESIDE = ("naive", "fa2", "fa3")
+"""Whose recorded figures stand beside, those of them that were recorded, unless the visitor has chosen."""
 
 MEASURE, STOP, TRY, COMPARE = "cost measure", "cost stop", "cost try", "cost compare"
 
@@ -41,12 +44,12 @@ def cost_panel() -> None:
         state = settled()
         problem = compute.problem(state)
         subject(problem)
-        names = state.compare or USUAL[compute.device().type]
+        names = state.compare or usual(problem, compute.device())
         (live_figures if at_work() else still_figures)(problem, names)
         buttons(problem, names)
         why_not_everywhere(problem, names)
         chip(problem)
-        recorded_beside(problem, state.compare or USUAL["cuda"])
+        recorded_beside(problem, state.compare or BESIDE)
         compare_choice(state, problem, names)
 
 
@@ -168,9 +171,9 @@ def compare_choice(state: State, problem: Problem, names: Sequence[str]) -> None
 def change_compare() -> None:
     names = tuple(st.session_state[COMPARE])
     if len(names) >= 2:
-        usual = USUAL[compute.device().type]
-        chosen = None if names == usual else names
-        session.write(replace(session.state(), compare=chosen))
+        state = session.state()
+        as_usual = names == usual(compute.problem(state), compute.device())
+        session.write(replace(state, compare=None if as_usual else names))
 
 
 # --- what stands beside -------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from app.controls.cost_figures import Known
 from app.jobs import Job, Jobs, Request, Want
 from app.memory import available_bytes
 from app.text.cost import HERE
-from kernels import Problem
+from kernels import Problem, choose
 from kernels.bench.forecast import refusal
 from kernels.bench.reading import Reading
 from kernels.registry import IMPLEMENTATIONS, load
@@ -19,8 +19,11 @@ from kernels.traffic import Traffic, TrafficError, formula, stores_matrix
 from kernels.traffic.formula import WITH_LOOPS
 
 DIRECTION = "forward"
-USUAL = {"cuda": ("naive", "fa2"), "cpu": ("naive", "fa2", "eager", "torch-cpu-flash")}
-"""On a CPU two pairs: Triton's kernels for the bytes, torch's own for time and memory."""
+STORING = "naive"
+"""What the others are held against: the whole matrix goes through memory."""
+
+ON_CPU = (STORING, "fa2", "eager", "torch-cpu-flash")
+"""Two pairs: Triton's kernels for the bytes, torch's own for time and memory."""
 
 SMALLEST = Problem(1, 1, 16, 16, 64)
 """What runs anywhere, if anything does."""
@@ -29,6 +32,11 @@ WANTS: dict[str, tuple[Want, ...]] = {
     "cuda": ("time", "memory", "hbm", "energy"),
     "cpu": ("time", "memory", "counted"),
 }
+
+
+def usual(problem: Problem, device: torch.device) -> tuple[str, ...]:
+    """What stands there before anyone has chosen: on a GPU also what "auto" takes for this picture."""
+    return (STORING, choose(problem, device)) if device.type == "cuda" else ON_CPU
 
 
 def timed(name: str, problem: Problem, device: torch.device) -> bool:

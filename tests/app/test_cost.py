@@ -21,18 +21,21 @@ from app.controls.cost_figures import (
     ratio,
     time_row,
 )
-from app.controls.cost_known import by_formula, choices, here_words, known, request, unfit
+from app.controls.cost_known import by_formula, choices, here_words, known, request, unfit, usual
 from app.controls.cost_work import progress
 from app.figures.bars import Bar, Group, Mark, Tag, row, share, token_scale
 from app.text.cost import RATIO, ROW, TAG, WORK
-from kernels import Problem
+from kernels import Problem, choose
 from kernels.bench.reading import Reading
+from kernels.fa3 import worth
 from kernels.registry import load
 from kernels.traffic import formula
 from kernels.traffic.roofs import H200_ON_CHIP
 from tests.app.played_jobs import PlayedJobs, fill
 
 PROBLEM = Problem(1, 6, 1370, 1370, 64, "bfloat16")
+SMALL = Problem(1, 6, 177, 177, 64, "float32")
+FOUR = ("naive", "fa2", "eager", "torch-cpu-flash")
 CPU = torch.device("cpu")
 MEASURED = Tag(TAG["measured"], ("story",))
 
@@ -228,10 +231,42 @@ def test_units_of_time_and_energy() -> None:
     assert "fa2 3.25 mJ" in (energy([on_gpu("fa2", energy_mj=3.25)]) or "")
 
 
-# --- without a GPU ------------------------------------------------------------------------------------
+# --- what it begins with ------------------------------------------------------------------------------
 
-SMALL = Problem(1, 6, 177, 177, 64, "float32")
-FOUR = ("naive", "fa2", "eager", "torch-cpu-flash")
+
+@pytest.fixture
+def hopper(monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """A GPU that takes fa3; nothing is launched on it."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    return torch.device("cuda")
+
+
+@pytest.mark.parametrize("tokens", [257, 1370, 5477, 21905])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_on_a_gpu_it_begins_with_naive_and_what_auto_takes_for_this_picture(
+    hopper: torch.device, tokens: int, dtype: str
+) -> None:
+    pytest.importorskip("triton")
+    problem = replace(PROBLEM, queries=tokens, keys=tokens, dtype=dtype)
+    taken = choose(problem, hopper)
+    assert usual(problem, hopper) == ("naive", taken)
+    assert taken == ("fa3" if dtype == "float16" and worth(problem) else "fa2")
+
+
+def test_on_a_gpu_before_hopper_it_begins_with_fa2(
+    hopper: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
+    assert usual(replace(PROBLEM, queries=257, keys=257), hopper) == ("naive", "fa2")
+
+
+def test_on_a_cpu_it_begins_with_two_pairs() -> None:
+    assert usual(PROBLEM, CPU) == FOUR
+
+
+# --- without a GPU ------------------------------------------------------------------------------------
 
 
 def test_a_cpu_has_bytes_of_some_and_times_of_others() -> None:

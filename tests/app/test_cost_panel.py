@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import compute
-from app.controls import cost_known
+from app.controls import cost, cost_known
 from app.text.cost import CHIP, PANEL, ROW, WORK
 from tests.app.played_jobs import PlayedJobs, fill
 
@@ -126,6 +126,30 @@ def test_the_choice_of_two_lives_in_the_address(visit: Visit, jobs: PlayedJobs) 
     again = visit(compare="eager,torch-cpu-flash")
     assert address(again)["compare"] == "eager,torch-cpu-flash"
     assert not html(again).count("<summary>formula</summary>")
+
+
+def test_another_size_begins_with_what_auto_takes_there(
+    visit: Visit, jobs: PlayedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a choice that is what it begins with anyway is not written into the address."""
+
+    def taken(problem, device) -> str:
+        return "fa1" if problem.queries < 200 else "fa2"
+
+    def auto(problem, device) -> tuple[str, ...]:
+        return "naive", taken(problem, device)
+
+    monkeypatch.setattr(cost, "usual", auto)
+    page = visit()
+    assert page.multiselect(key=COMPARE).value == ["naive", "fa1"]
+    page.multiselect(key=COMPARE).set_value(["naive", "fa1", "fa2"]).run()
+    assert address(page)["compare"] == "naive,fa1,fa2"
+    page.multiselect(key=COMPARE).set_value(["naive", "fa1"]).run()
+    assert "compare" not in address(page)
+    page.selectbox(key="size").set_value(518).run()
+    assert page.multiselect(key=COMPARE).value == ["naive", "fa2"]
+    page.button(key=MEASURE).click().run()
+    assert [entry[1] for entry in jobs.started[0].request.entries] == ["naive", "fa2"]
 
 
 def test_another_size_has_its_own_figures(visit: Visit, jobs: PlayedJobs) -> None:
