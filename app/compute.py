@@ -17,7 +17,7 @@ import torch
 from app import samples
 from app.jobs import Jobs
 from app.line import Line
-from app.memory import Forecast, available_bytes, forecast, in_words
+from app.memory import Forecast, available_bytes, forecast, in_words, is_replayed, problem_of
 from app.state import State
 from app.state_tiles import Tiles
 from app.store import ByteStore
@@ -164,7 +164,9 @@ def size(shown: Photo, model_name: str, side: int) -> Size:
     """What this size needs, by formula, and whether it can be had on this machine now."""
     all_visitors = shared()
     config = PRESETS[model_name]
-    need = forecast(config, shown.grid(side, config.patch), number_bytes())
+    grid = shown.grid(side, config.patch)
+    replayed = is_replayed(problem_of(config, grid, number_bytes()), device())
+    need = forecast(config, grid, number_bytes(), replayed)
     free = available_bytes(device())
     refusal = None
     # What other traces hold can be given back, so it counts as free.
@@ -188,9 +190,7 @@ def problem(state: State) -> Problem:
     """One layer's attention of the picture on the screen, as the model sets it on this device."""
     config = PRESETS[state.model]
     grid = photo(state.picture, state.square).grid(state.side, config.patch)
-    tokens = len(config.prefix) + grid.patches
-    dtype = {2: "float16", 4: "float32"}[number_bytes()]
-    return Problem(1, config.heads, tokens, tokens, config.head_dim, dtype)
+    return problem_of(config, grid, number_bytes())
 
 
 def trace(state: State, tell: Tell) -> Trace:

@@ -122,9 +122,9 @@ SIZE = {
     "too_large": "{side} px · {tokens} tokens · too large here",
     "help": (
         "The longer side that the picture is resized to. Memory by formula: weights, one block's "
-        "activations, and q, k, v and log-sum-exp of all {layers} layers; against the same with "
-        "all {layers} × {heads} matrices of tokens × tokens stored. A time is shown once it was "
-        "measured here."
+        "activations, and q, k, v and log-sum-exp of all {layers} layers, on a GPU for smaller "
+        "pictures a second time in a CUDA graph; against the same with all {layers} × {heads} "
+        "matrices of tokens × tokens stored and no graph. A time is shown once it was measured here."
     ),
     "refused": "{side} px needs {need} and {free} are free here; choose a smaller size.",
     "not_kept": (
