@@ -69,6 +69,16 @@ BEYOND = {
         "warp fetches the next tiles while others compute, a product runs while the exponentials of the next tile are taken, and two "
         "groups of warps take turns, so that one multiplies while the other is in its softmax."
     ),
+    "backward_title": "FlashAttention-3's backward pass",
+    "backward": (
+        "It is not walked here: a program owns 128 keys and goes along all queries once, where FlashAttention-2 goes along the keys too, "
+        "for dQ, and rebuilds every weight a second time. Each tile of keys has a share of dQ, and the shares are added up in "
+        "memory, in float32. For this head in half precision it asks for {ours}, {shares} of that for the shares of dQ; the passes of "
+        "FlashAttention-2 ask for {theirs} (formula, tiles of an H200)."
+    ),
+    "backward_fa2": (
+        "With so few keys, or so narrow or wide a head, fa3 has none of its own and takes FlashAttention-2's."
+    ),
     "steps": "The kernel itself, step by step",
     "place": "`{file}`, line {line}",
 }

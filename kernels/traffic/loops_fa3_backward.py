@@ -79,15 +79,23 @@ def one_pass(sizes: Sizes) -> KernelTraffic:
     walked = sizes.heads * queries_read(sizes, tiles, False)
     met = sizes.heads * meetings(sizes)
     facts = 2 * tiles.block_q * FLOAT32
-    added = 2 * met * PIECE * FLOAT32
+    taken_up, added = shares_of_dq(sizes)
     looked_at = 2 * met * INT32
-    first = pieces_added(sizes) * PIECE * FLOAT32
+    inputs = own_keys + walked * 2 * sizes.vector + met * facts
     return KernelTraffic(
         "pass_kernel",
-        bytes_read=own_keys + walked * 2 * sizes.vector + met * facts
-        + added - first + looked_at + tickets,
+        bytes_read=inputs + taken_up + looked_at + tickets,
         bytes_written=own_keys + added + looked_at + tickets,
-    )  # fmt: skip
+    )
+
+
+def shares_of_dq(sizes: Sizes) -> tuple[int, int]:
+    """Bytes of dQ in float32 that the pass reads and writes to add up: each share but the first of a place, and each.
+
+    The reading is L2's own: nothing of it comes to a multiprocessor.
+    """
+    written = 2 * sizes.heads * meetings(sizes) * PIECE * FLOAT32
+    return written - pieces_added(sizes) * PIECE * FLOAT32, written
 
 
 def finish(sizes: Sizes) -> KernelTraffic:

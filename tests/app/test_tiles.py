@@ -10,12 +10,16 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from app import compute, walks
+from app.controls.tiles_beyond import backward_words
 from app.controls.tiles_player import place_in
 from app.controls.tiles_proof import bytes_of_walk, scientific
+from app.memory import in_words
 from app.samples import SAMPLES
 from app.state_tiles import ALGORITHMS, IN_ADDRESS, SIDES, Tiles, applies
 from app.text.tiles import BEYOND, CHOICE, PAGE, PROOF
-from kernels.trace import BROKEN, TraceError
+from kernels import Problem
+from kernels.trace import BROKEN, TraceError, walk
+from kernels.traffic import formula
 from vit import load_image, load_model
 from vit.trace import Trace
 
@@ -104,6 +108,30 @@ def test_a_walk_of_a_twin_says_so_and_what_it_cannot_show(open_page: Open) -> No
     assert any("A drawing, not measured." in part.proto.body for part in page.get("html"))
     assert [one.label for one in page.expander] == [BEYOND["steps"]]
     assert BEYOND["title"] not in words(open_page(walk="fa2"))
+
+
+@pytest.mark.parametrize("name", ["fa3", "fa2-backward"])
+def test_the_backward_pass_that_has_no_walk_is_told_by_its_bytes(
+    open_page: Open, name: str
+) -> None:
+    """With few keys fa3 takes fa2's; a walk of fa2 forward says nothing of it."""
+    said = words(open_page(walk=name))
+    assert BEYOND["backward_title"] in said
+    assert BEYOND["backward_fa2"] in said
+    assert BEYOND["backward_title"] not in words(open_page(walk="fa2"))
+
+
+def test_the_bytes_of_a_backward_pass_without_a_walk() -> None:
+    """A head of 1370 tokens: 121 meetings of 128 x 128, 110 of which find a share there already."""
+    q = torch.zeros(1370, 64)
+    seen = replace(walk(q[:32], q[:32], q[:32], "fa2", 0, 16, 16), tokens=1370, causal=False)
+    share = 128 * 64 * 4
+    said = backward_words(seen)
+    assert f"{in_words((121 + 110) * share)} of that" in said
+    head = Problem(1, 1, 1370, 1370, 64)
+    for name in ("fa3", "fa2"):
+        assert in_words(formula(head, name, "backward", "sm_90").total) in said
+    assert backward_words(replace(seen, tokens=256)) == BEYOND["backward_fa2"]
 
 
 def test_a_link_opens_its_very_step(open_page: Open) -> None:
