@@ -1,13 +1,17 @@
 """One torch.library operator and one autograd formula for every implementation.
 
-The operator exists for torch.compile, for autograd and for CUDA graphs. Where none of them is at work the
-door calls `compute` itself, which spares what the operator itself costs.
+The operator exists for torch.compile and for whoever else traces what torch does. Where nobody does, the door
+calls `compute` itself, or `Differentiable`, which spares what the operator costs: more than a launch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from kernels.implementation import Implementation, Saved
 from kernels.problem import Problem
@@ -35,6 +39,12 @@ def compute(
 
 def pick(problem: Problem, device: torch.device, implementation: str) -> Implementation:
     """The implementation of this name, or the one that "auto" stands for, if it runs here."""
+    if device.type == "cuda":
+        return pick_for_gpu(problem, device, implementation)
+    return pick_now(problem, device, implementation)
+
+
+def pick_now(problem: Problem, device: torch.device, implementation: str) -> Implementation:
     name = choose(problem, device) if implementation == "auto" else implementation
     chosen = load(name)
     reason = chosen.supports(problem, device)
@@ -43,10 +53,14 @@ def pick(problem: Problem, device: torch.device, implementation: str) -> Impleme
     return chosen
 
 
+pick_for_gpu = lru_cache(maxsize=1024)(pick_now)
+"""On a GPU that a tensor lies on nothing changes any more; on a CPU Triton's interpreter may come and go."""
+
+
 def differentiable_attention(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, implementation: str, keep: bool
 ) -> tuple[Tensor, Tensor]:
-    """The same through the operator; `keep` where a gradient will be asked for."""
+    """The same where torch is told how to differentiate it; `keep` where a gradient will be asked for."""
     if not torch.compiler.is_compiling():
         problem = Problem.of(q, k, causal)
         chosen = pick(problem, q.device, implementation)
@@ -55,8 +69,11 @@ def differentiable_attention(
             raise ValueError(reason)
         if chosen.differentiable and not problem.empty:
             return chosen.forward(q, k, v, scale, causal)
-    output, log_sum_exp, _ = attention_operator(q, k, v, scale, causal, implementation, keep)
-    return output, log_sum_exp
+    if traced():
+        output, log_sum_exp, _ = attention_operator(q, k, v, scale, causal, implementation, keep)
+        return output, log_sum_exp
+    results = Differentiable.apply(q, k, v, scale, causal, implementation, keep)
+    return results[0], results[1]
 
 
 @torch.library.custom_op("flashlens::attention", mutates_args=())
@@ -90,6 +107,35 @@ def backward_operator(
     implementation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """grad_q, grad_k, grad_v"""
+    return differentiate(
+        grad_output,
+        grad_log_sum_exp,
+        q,
+        k,
+        v,
+        output,
+        log_sum_exp,
+        kept,
+        scale,
+        causal,
+        implementation,
+    )
+
+
+def differentiate(
+    grad_output: Tensor,
+    grad_log_sum_exp: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    output: Tensor,
+    log_sum_exp: Tensor,
+    kept: Tensor,
+    scale: float,
+    causal: bool,
+    implementation: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same without the operator."""
     problem = Problem.of(q, k, causal)
     chosen = pick(problem, q.device, implementation)
     reason = chosen.reason_against_backward(problem, q.device)
@@ -117,18 +163,48 @@ def setup_context(ctx, inputs, output) -> None:
 
 def formula(ctx, grad_output, grad_log_sum_exp, _grad_kept):
     """The one autograd formula: hand what was saved to the implementation's own backward."""
+    return formula_by(backward_operator, ctx, grad_output, grad_log_sum_exp)
+
+
+def formula_by(
+    backward: Callable, ctx, grad_output: Tensor | None, grad_log_sum_exp: Tensor | None
+) -> tuple:
+    """The same, through the operator or without it."""
     q, k, v, output, log_sum_exp, kept = ctx.saved_tensors
     if grad_output is None and grad_log_sum_exp is None:
         return None, None, None, None, None, None, None
     if grad_output is None:
         grad_output = torch.zeros_like(output)
-    grads = backward_operator(
+    grads = backward(
         grad_output, grad_log_sum_exp, q, k, v, output, log_sum_exp, kept, *ctx.settings
     )
     return *grads, None, None, None, None
 
 
 attention_operator.register_autograd(formula, setup_context=setup_context)
+
+
+class Differentiable(torch.autograd.Function):
+    """`compute` and the formula, where nobody traces: without the operators."""
+
+    @staticmethod
+    def forward(
+        q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, implementation: str, keep: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return compute(q, k, v, scale, causal, implementation, keep)
+
+    setup_context = staticmethod(setup_context)
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        # Where gradients are still on a second derivative is wanted, which the operator refuses.
+        by = backward_operator if traced() or torch.is_grad_enabled() else differentiate
+        return formula_by(by, ctx, *grad_outputs[:2])
+
+
+def traced() -> bool:
+    """Whether somebody looks on who has to see operators, not what is in them."""
+    return torch.compiler.is_compiling() or is_in_torch_dispatch_mode()
 
 
 # --- layouts: what the operator returns must be laid out as its fake twin says ----------------------
