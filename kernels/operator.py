@@ -188,18 +188,17 @@ class Differentiable(torch.autograd.Function):
     """`compute` and the formula, where nobody traces: without the operators."""
 
     @staticmethod
-    def forward(
-        q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, implementation: str, keep: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return compute(q, k, v, scale, causal, implementation, keep)
-
-    setup_context = staticmethod(setup_context)
+    def forward(ctx, *inputs) -> tuple[Tensor, Tensor, Tensor]:
+        # By itself torch binds the arguments anew for each call of setup_context, which takes longer than this.
+        results = compute(*inputs)
+        setup_context(ctx, inputs, results)
+        return results
 
     @staticmethod
     def backward(ctx, *grad_outputs):
         # Where gradients are still on a second derivative is wanted, which the operator refuses.
-        by = backward_operator if traced() or torch.is_grad_enabled() else differentiate
-        return formula_by(by, ctx, *grad_outputs[:2])
+        operator = torch.is_grad_enabled() or traced()
+        return formula_by(backward_operator if operator else differentiate, ctx, *grad_outputs[:2])
 
 
 def traced() -> bool:
