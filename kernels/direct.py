@@ -1,8 +1,8 @@
 """Launch a compiled kernel once more, with other addresses and nothing else new.
 
 The one place that calls Triton's launcher past Triton's Python, which takes most of a launch's time on the
-host. That call is not a public interface and differs from release to release, so `reason_against` lets only the
-releases pass that were tried; what it refuses is launched the plain way.
+host. That call is not a public interface and differs from release to release: `kernels.repeat.tried` lets only
+those here that were tried. What `reason_against` refuses is launched the plain way.
 """
 
 from __future__ import annotations
@@ -15,15 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import triton
 from torch import Tensor
 from triton import knobs
 from triton.backends.nvidia.driver import make_tensordesc_arg
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime import driver
-
-TRIED = ("3.6", "3.7")
-"""Releases of Triton whose launcher is called here."""
 
 MOST_MAPS = 64
 """Addresses of one tensor whose TMA descriptor is kept: 128 bytes each. They come again, as memory does."""
@@ -34,9 +30,6 @@ Place = tuple[int, int]
 
 def reason_against(compiled: Any, arguments: Sequence[Any]) -> str | None:
     """None, or one sentence saying why this kernel is launched the plain way."""
-    release = ".".join(triton.__version__.split(".")[:2])
-    if release not in TRIED:
-        return f"Triton {release} was not tried, only {' and '.join(TRIED)}."
     if compiled.metadata.target.backend != "cuda":
         return "Only kernels for CUDA are launched directly."
     run = compiled.run

@@ -8,6 +8,7 @@ is all (`kernels.by_heart`). Nothing of anybody's tensors is kept.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,6 +19,9 @@ from kernels.implementation import Implementation
 
 if TYPE_CHECKING:
     from kernels.by_heart import ByHeart
+
+TRIED = ("3.6", "3.7")
+"""Releases of Triton whose launcher `kernels.direct` knows how to call; with another nothing is repeated."""
 
 MOST_KINDS = 256
 """Kinds of calls that are remembered; the one that came first is forgotten first."""
@@ -82,7 +86,7 @@ def learn(
     named: what the implementation was asked for as, "auto" perhaps.
     """
     kind = kind_of(q, k, v, scale, causal, named) if chosen.repeatable else None
-    if kind is None or not SEEN.get(kind, True):
+    if kind is None or not SEEN.get(kind, True) or not tried():
         return chosen.forward(q, k, v, scale, causal)
     known = KNOWN.get(kind)
     answer = known(q, k, v) if known else None
@@ -99,6 +103,14 @@ def learn(
     else:
         SEEN[kind] = False
     return answer
+
+
+@cache
+def tried() -> bool:
+    """Whether the Triton that is installed is one of those."""
+    import triton
+
+    return ".".join(triton.__version__.split(".")[:2]) in TRIED
 
 
 def keep(kept: dict, kind: tuple, value: object) -> None:

@@ -77,7 +77,7 @@ def test_a_descriptor_is_encoded_once_for_an_address(monkeypatch):
     assert [call[-3] for call in launcher.calls] == [f"map of {a}" for a in (16, 32, 16, 48, 16)]
 
 
-def test_reasons_against_a_direct_launch(monkeypatch):
+def test_reasons_against_a_direct_launch():
     kernel = compiled_kernel(SimpleNamespace())
     assert direct.reason_against(kernel, [1, torch.ones(1)]) is None
     assert "tuple" in direct.reason_against(kernel, [(torch.ones(1), 2)])
@@ -86,8 +86,15 @@ def test_reasons_against_a_direct_launch(monkeypatch):
     kernel.run.global_scratch_size = 0
     kernel.metadata.tensordesc_meta = ["meta"]
     assert "TMA" in direct.reason_against(kernel, [])
-    monkeypatch.setattr(direct.triton, "__version__", "4.0.0")
-    assert "4.0" in direct.reason_against(kernel, [])
+
+
+def test_the_triton_that_is_installed_was_tried(monkeypatch):
+    """Where it was not, nothing is repeated: see what `kernels.direct` calls, try it, and add it to TRIED."""
+    assert repeat.tried()
+    repeat.tried.cache_clear()
+    monkeypatch.setattr("triton.__version__", "4.0.0")
+    assert not repeat.tried()
+    repeat.tried.cache_clear()
 
 
 def test_hooks_are_seen_and_launches_counted():
