@@ -28,14 +28,14 @@ class Shape:
     PROMOTE: bool  # add up tiles in float32
     EARLY: bool
     LAZY: bool = False
-    QUICK: int = 0  # eighths of the exponentials that a straight line approximates
+    BYTES: bool = False  # weights by `weights_in_bytes`, where no key is hidden
     BLOCK_K: int = KEY_ROWS
     CAUSAL: bool = False
 
 
 SHAPES = {
-    64: Shape(64, 3, 4, 160, 32, PROMOTE=False, EARLY=False, LAZY=True, QUICK=4),
-    128: Shape(128, 2, 4, 240, 24, PROMOTE=False, EARLY=True, LAZY=True, QUICK=4),
+    64: Shape(64, 3, 4, 160, 32, PROMOTE=False, EARLY=False, LAZY=True, BYTES=True),
+    128: Shape(128, 2, 5, 240, 24, PROMOTE=False, EARLY=True, LAZY=True, BYTES=True),
     256: Shape(256, 2, 3, 240, 24, PROMOTE=False, EARLY=True, LAZY=True),
 }
 

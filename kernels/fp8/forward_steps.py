@@ -14,6 +14,7 @@ from kernels.fp8.weights import (
     rescaled,
     soften,
 )
+from kernels.fp8.weights_in_bytes import pack_bytes, soften_in_bytes
 from kernels.hopper import (
     FIRST_BARRIER,
     arrive_at,
@@ -60,6 +61,13 @@ def settle(sums, product, factor, factor_before, C: gl.constexpr):
 
 
 @gluon.jit
+def soften_tile(scores, shift, scale, MASKED: gl.constexpr, C: gl.constexpr):
+    """`soften`, in the form of `soften_in_bytes`: weights, twice, their sums, new shift, factor."""
+    weights, new_shift, factor = soften(scores, shift, scale, MASKED, C.LAZY)
+    return weights, weights, lane_sums(weights), new_shift, factor
+
+
+@gluon.jit
 def step(
     state, q, tiles, index, scale, first_hidden, MASKED: gl.constexpr, C: gl.constexpr
 ):  # fmt: skip
@@ -75,8 +83,15 @@ def step(
     scores = warpgroup_mma_wait(1, deps=[scores])
     if MASKED:
         scores = hide(scores, first_hidden)
-    weights, shift, new_factor = soften(scores, shift, scale, MASKED, C.LAZY, C.QUICK)
-    row_sum = row_sum * like_rows_of(new_factor, row_sum) + lane_sums(weights)
+    # Of a tile that is hidden in part -inf must become 0, and rows may be empty: there exponentials are taken.
+    BYTES: gl.constexpr = C.BYTES and not MASKED
+    one, other, sum_of_tile, shift, new_factor = (
+        soften_in_bytes(scores, shift, scale)
+        if BYTES
+        else soften_tile(scores, shift, scale, MASKED, C)
+    )
+    sum_of_tile = gl.convert_layout(sum_of_tile, row_sum.type.layout, assert_trivial=True)
+    row_sum = row_sum * like_rows_of(new_factor, row_sum) + sum_of_tile
     if C.EARLY:
         # Waiting here for the next step keeps the compiler from waiting for the product any earlier.
         mbarrier.wait(full.index((index + 1) % C.STAGES), parity(index + 1, C.STAGES))
@@ -84,7 +99,8 @@ def step(
     arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
     # Packed only now, P can go where the last one was: sooner, its registers would have to be moved (and the
     # compiler then puts one product behind the other, C7513).
-    return sums, product, shift, row_sum, pack(weights), new_factor, factor
+    packed = pack_bytes(one, other) if BYTES else pack(one)
+    return sums, product, shift, row_sum, packed, new_factor, factor
 
 
 @gluon.jit
@@ -98,7 +114,7 @@ def begin(q, tiles, index, first_hidden, scale, C: gl.constexpr):
     arrive_at(FREE + stage, 128 * C.CONSUMERS + 32)
     scores = hide(scores, first_hidden)
     shift = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, S))
-    weights, shift, factor = soften(scores, shift, scale, True, C.LAZY, 0)
+    weights, shift, factor = soften(scores, shift, scale, True, C.LAZY)
     sums = gl.full([ROWS, C.HEAD_DIM], 0.0, gl.float32, product_layout(C.HEAD_DIM))
     if C.EARLY:
         mbarrier.wait(full.index((index + 1) % C.STAGES), parity(index + 1, C.STAGES))

@@ -9,7 +9,12 @@ from torch import Tensor
 
 E4M3 = torch.float8_e4m3fn
 LARGEST = 448.0
-"""The largest number in e4m3: 1.75 * 2^8."""
+"""The largest number in e4m3: 1.75 * 2^8. Of a channel of v it is the largest value."""
+
+QUERY_LARGEST, KEY_LARGEST = 28.0, 14.0
+"""Of a block of q and of k: 1.75 * 2^4 and 1.75 * 2^3. A score of 128 products is then 50,176 or less and fits in float16,
+in which the kernel goes on; e4m3 has the same three bits at every size, and only below 1/1792 of the largest, or
+1/896, are its steps wider than those."""
 
 QUERY_ROWS, KEY_ROWS = 64, 128
 """Rows that share a scale: those of one warpgroup of queries, and one tile of keys."""
@@ -21,6 +26,9 @@ LEAST_SCALE = 1e-15
 """Of a block of zeros. The product of two is no zero in float32, by which a hidden score would become NaN."""
 
 HEAD_DIMS = (64, 128, 256)
+
+CENTRE_KEYS = 2048
+"""The centre of keys is the mean of every n-th, so many of them or up to twice that; any vector would do."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,8 @@ class Quantized:
     Where `centred`, all keys of a head had one vector c taken from them, which moves all scores of a query by q c
     and so leaves the softmax alone; `q_offset` [batch * heads, rows] is that q c, and the log-sum-exp gets it back.
     All values had `v_centre` [batch * kv_heads, head_dim] taken from them; as weights sum to 1 the output gets it
-    back. That makes both smaller, and P V a sum about zero, of which FP8's short sums lose less; so c is the mean of
-    all keys: of 256 of them it is off by 1/16 of their spread, and of many keys' sum of that enough is lost to show.
+    back. That makes both smaller, and P V a sum about zero, of which FP8's short sums lose less: so `v_centre` is the
+    mean of all values. Of 256 of them it is off by 1/16 of their spread, and of many keys' sum enough is lost to show.
     """
 
     q: Tensor
@@ -61,9 +69,14 @@ class Quantized:
         return self.q.shape[-1]
 
 
-def centre_of(x: Tensor) -> Tensor:
-    """The mean of each head's keys, or values. -> float32 [batch, kv_heads, 1, head_dim]"""
-    return x.mean(2, keepdim=True, dtype=torch.float32)
+def key_step(keys: int) -> int:
+    """Every which key the centre of keys is the mean of."""
+    return max(1, keys // CENTRE_KEYS)
+
+
+def centre_of(x: Tensor, step: int = 1) -> Tensor:
+    """The mean of every step-th token of each head. -> float32 [batch, kv_heads, 1, head_dim]"""
+    return x[:, :, ::step].mean(2, keepdim=True, dtype=torch.float32)
 
 
 def key_order(device: torch.device | None = None) -> Tensor:

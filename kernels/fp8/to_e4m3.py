@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
-"""From half precision to e4m3 on the GPU: rotate, find the scales, round, lay out. Bound by memory."""
+"""From half precision to e4m3 on the GPU: survey, rotate, find the scales, round, lay out. Bound by memory."""
 
 from __future__ import annotations
 
@@ -10,87 +10,77 @@ from torch import Tensor
 
 from kernels.fp8.quantized import (
     E4M3,
+    KEY_LARGEST,
     KEY_ROWS,
+    LARGEST,
     LEAST_SCALE,
+    QUERY_LARGEST,
     QUERY_ROWS,
     Quantized,
-    centre_of,
+    key_step,
     padded_rows,
 )
 from kernels.fp8.rotation import rotation_on
+from kernels.fp8.survey import load_rows, survey
 from kernels.tiles import head_pointer, on_device_of
 
-LARGEST = tl.constexpr(448.0)
+VALUE_LARGEST = tl.constexpr(LARGEST)
 LEAST = tl.constexpr(LEAST_SCALE)
 
-# `tokens` is not specialised below: one token then runs the same code as any other number.
+BLOCKS_AT_ONCE = {QUERY_ROWS: 8, KEY_ROWS: 4}
+"""Blocks that one program takes after each other: the rotation is read once for all."""
 
-
-@triton.jit
-def load_rows(head, row, tokens, strides, HEAD_DIM: tl.constexpr):
-    """These rows of a head, zero beyond its tokens. -> [rows, HEAD_DIM]"""
-    column = tl.arange(0, HEAD_DIM)
-    pointers = head + row.to(tl.int64)[:, None] * strides[2] + column[None, :] * strides[3]
-    return tl.load(pointers, mask=(row < tokens)[:, None], other=0.0)
+VALUE_ROWS = 128
 
 
 @triton.jit(do_not_specialize=["tokens"])
 def rows_kernel(
-    source_ptr, rotation_ptr, centre_ptr, target_ptr, scale_ptr, offset_ptr, strides,
-    heads, group, tokens, rows, factor,
-    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, ROTATE: tl.constexpr, QUERIES: tl.constexpr,
+    source_ptr, rotation_ptr, turned_ptr, target_ptr, scale_ptr, offset_ptr, strides,
+    heads, group, tokens, rows, factor, largest,
+    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, TIMES: tl.constexpr, ROTATE: tl.constexpr,
+    QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK rows, times `factor` and rotated -> e4m3, and their scale. Grid: [batch * heads * blocks].
+    """TIMES blocks of BLOCK rows, rotated and times `factor` -> e4m3 up to `largest`, and their scales.
 
-    Keys lose their centre; of QUERIES the product with it goes to `offset_ptr`.
+    The centre at `turned_ptr` is rotated already: keys lose it, and of QUERIES the product with it goes to
+    `offset_ptr`. Grid: [ceil(rows / BLOCK / TIMES) * batch * heads].
     """
     blocks = rows // BLOCK
-    batch_head = (tl.program_id(0) // blocks).to(tl.int64)
-    row = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    programs = tl.cdiv(blocks, TIMES)
+    batch_head = (tl.program_id(0) // programs).to(tl.int64)
+    first = tl.program_id(0) % programs * TIMES
     column = tl.arange(0, HEAD_DIM)
     head = head_pointer(source_ptr, strides, batch_head // heads, batch_head % heads)
-    centre = tl.load(centre_ptr + batch_head // group * HEAD_DIM + column)[None, :]
-    x = load_rows(head, row, tokens, strides, HEAD_DIM)
-    if QUERIES:
-        sign = tl.where(factor < 0, -1.0, 1.0)
-        offset = tl.sum(x.to(tl.float32) * centre, 1) * sign
-        tl.store(offset_ptr + batch_head * rows + row, offset)
-    else:
-        x = tl.where((row < tokens)[:, None], x.to(tl.float32) - centre, 0.0).to(x.dtype)
+    turned = tl.load(turned_ptr + batch_head // group * HEAD_DIM + column)[None, :]
     if ROTATE:
         rotation = tl.load(rotation_ptr + column[:, None] * HEAD_DIM + column[None, :])
-        x = tl.dot(x, rotation)
-    x = x.to(tl.float32) * factor
-    scale = tl.maximum(tl.max(tl.abs(x)) / LARGEST, LEAST)
-    tl.store(scale_ptr + tl.program_id(0), scale)
-    target = target_ptr + (batch_head * rows + row)[:, None] * HEAD_DIM + column[None, :]
-    tl.store(target, (x / scale).to(tl.float8e4nv))
-
-
-@triton.jit(do_not_specialize=["tokens"])
-def largest_kernel(
-    v_ptr, centre_ptr, largest_ptr, strides, heads, tokens, blocks,
-    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The largest |v - centre| of each channel, into zeros. A maximum comes out the same in any order."""
-    batch_head = (tl.program_id(0) // blocks).to(tl.int64)
-    row = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
-    place = batch_head * HEAD_DIM + tl.arange(0, HEAD_DIM)
-    head = head_pointer(v_ptr, strides, batch_head // heads, batch_head % heads)
-    v = load_rows(head, row, tokens, strides, HEAD_DIM).to(tl.float32)
-    v = tl.where((row < tokens)[:, None], v - tl.load(centre_ptr + place)[None, :], 0.0)
-    tl.atomic_max(largest_ptr + place, tl.max(tl.abs(v), 0))
+    for block in range(first, tl.minimum(first + TIMES, blocks)):
+        row = block * BLOCK + tl.arange(0, BLOCK)
+        x = load_rows(head, row, tokens, strides, HEAD_DIM)
+        x = tl.dot(x, rotation) if ROTATE else x.to(tl.float32)
+        if QUERIES:
+            offset = tl.sum(x * turned, 1) * (factor * tl.abs(factor))
+            tl.store(offset_ptr + batch_head * rows + row, offset)
+        else:
+            x = tl.where((row < tokens)[:, None], x - turned, 0.0)
+        x *= factor
+        scale = tl.maximum(tl.max(tl.abs(x)) / largest, LEAST)
+        tl.store(scale_ptr + batch_head * blocks + block, scale)
+        target = target_ptr + (batch_head * rows + row)[:, None] * HEAD_DIM + column[None, :]
+        tl.store(target, (x * (1.0 / scale)).to(tl.float8e4nv))
 
 
 @triton.jit(do_not_specialize=["tokens"])
 def values_kernel(
-    v_ptr, centre_ptr, largest_ptr, scale_ptr, target_ptr, strides, heads, tokens, rows,
+    v_ptr, centre_ptr, reach_ptr, scale_ptr, target_ptr, strides, heads, tokens, rows,
     HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """BLOCK keys of v -> e4m3, transposed, in `key_order`. Grid: [blocks * batch * kv_heads]."""
     blocks = rows // BLOCK
-    batch_head = (tl.program_id(0) // blocks).to(tl.int64)
-    first = tl.program_id(0) % blocks * BLOCK
+    # From the last to the first: what the survey read last is still in L2.
+    number = tl.num_programs(0) - 1 - tl.program_id(0)
+    batch_head = (number // blocks).to(tl.int64)
+    first = number % blocks * BLOCK
     place = first + tl.arange(0, BLOCK)
     inside = place % 16
     row = place - inside + inside // 4 * 2 + inside % 2 + inside // 2 % 2 * 8
@@ -98,44 +88,37 @@ def values_kernel(
     head = head_pointer(v_ptr, strides, batch_head // heads, batch_head % heads)
     v = load_rows(head, row, tokens, strides, HEAD_DIM).to(tl.float32)
     v = tl.where((row < tokens)[:, None], v - tl.load(centre_ptr + channel)[None, :], 0.0)
-    scale = tl.maximum(tl.load(largest_ptr + channel) / LARGEST, LEAST)
+    scale = tl.maximum(tl.load(reach_ptr + channel) / VALUE_LARGEST, LEAST)
     if first == 0:
         tl.store(scale_ptr + channel, scale)
-    numbers = tl.trans((v / scale[None, :]).to(tl.float8e4nv))
+    numbers = tl.trans((v * (1.0 / scale)[None, :]).to(tl.float8e4nv))
     tl.store(target_ptr + channel[:, None] * rows + place[None, :], numbers)
 
 
 def quantize_on_gpu(
     q: Tensor, k: Tensor, v: Tensor, rotate: bool, centre: bool, negate: bool
 ) -> Quantized:
-    """q, k, v as in `kernels.attention`, on one GPU, in half precision. Four launches, and two means."""
+    """q, k, v as in `kernels.attention`, on one GPU, in half precision. Five launches."""
     batch, heads, queries, head_dim = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
     factor = head_dim**-0.5 if rotate else 1.0
     group = heads // kv_heads
+    rotation = rotation_on(q.device, q.dtype, head_dim) if rotate else None
     with on_device_of(q):
-        of_keys, of_values = vectors_taken(k, centre), vectors_taken(v, centre)
+        turned, of_values, reach = survey(k, v, key_step(keys), centre, rotation)
+        v8, v_scale = values_quantized(v, of_values, reach)
         q8, q_scale, offset = rows_quantized(
-            q, QUERY_ROWS, rotate, of_keys, group, -factor if negate else factor
+            q, QUERY_ROWS, rotation, turned, group, -factor if negate else factor
         )
-        k8, k_scale, _ = rows_quantized(k, KEY_ROWS, rotate, of_keys, 1, factor)
-        v8, v_scale = values_quantized(v, of_values)
+        k8, k_scale, _ = rows_quantized(k, KEY_ROWS, rotation, turned, 1, factor)
     return Quantized(
         q8, k8, v8, q_scale, k_scale, v_scale, offset, of_values,
         batch, heads, kv_heads, queries, keys, rotate, centre,
     )  # fmt: skip
 
 
-def vectors_taken(x: Tensor, centre: bool) -> Tensor:
-    """What every row of a head loses: its mean, or zero. -> float32 [batch * heads, head_dim]"""
-    batch, heads, _, head_dim = x.shape
-    if not centre:
-        return torch.zeros(batch * heads, head_dim, device=x.device)
-    return centre_of(x).reshape(batch * heads, head_dim).contiguous()
-
-
 def rows_quantized(
-    x: Tensor, block: int, rotate: bool, centre: Tensor, group: int, factor: float
+    x: Tensor, block: int, rotation: Tensor | None, turned: Tensor, group: int, factor: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """q, or k if in blocks of keys -> numbers, scales, and of q the products with the centre."""
     batch, heads, tokens, head_dim = x.shape
@@ -144,30 +127,24 @@ def rows_quantized(
     scale = torch.empty(count, rows // block, device=x.device)
     queries = block == QUERY_ROWS
     offset = torch.empty(count, rows, device=x.device) if queries else scale
-    rotation = rotation_on(x.device, x.dtype, head_dim)
-    rows_kernel[(scale.numel(),)](
-        x, rotation, centre, numbers, scale, offset, x.stride(), heads, group, tokens, rows, factor,
-        HEAD_DIM=head_dim, BLOCK=block, ROTATE=rotate, QUERIES=queries,
-        num_warps=4 if head_dim < 256 else 8,
+    times = BLOCKS_AT_ONCE[block]
+    rows_kernel[(count * -(-(rows // block) // times),)](
+        x, x if rotation is None else rotation, turned, numbers, scale, offset, x.stride(),
+        heads, group, tokens, rows, factor, QUERY_LARGEST if queries else KEY_LARGEST,
+        HEAD_DIM=head_dim, BLOCK=block, TIMES=times, ROTATE=rotation is not None, QUERIES=queries,
+        num_warps=max(4, block * head_dim // 2048), num_stages=2 if head_dim < 256 else 1,
     )  # fmt: skip
     return numbers, scale, offset
 
 
-def values_quantized(v: Tensor, centre: Tensor, block: int = 128) -> tuple[Tensor, Tensor]:
+def values_quantized(v: Tensor, centre: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    """v, what its channels lose, and how far from it they reach -> numbers, scales."""
     batch, heads, tokens, head_dim = v.shape
     rows, count = padded_rows(tokens), batch * heads
-    largest = torch.zeros(count, head_dim, device=v.device)
-    scale = torch.empty_like(largest)
-    # Zeroed, though `values_kernel` writes every number: of what were left out a byte 0x7F would be NaN, and the
-    # weight 0 of a key behind the last does not hide that.
-    numbers = torch.zeros(count, head_dim, rows, dtype=E4M3, device=v.device)
-    grid = (count * rows // block,)
-    largest_kernel[grid](
-        v, centre, largest, v.stride(), heads, tokens, rows // block,
-        HEAD_DIM=head_dim, BLOCK=block,
-    )  # fmt: skip
-    values_kernel[grid](
-        v, centre, largest, scale, numbers, v.stride(), heads, tokens, rows,
-        HEAD_DIM=head_dim, BLOCK=block,
+    scale = torch.empty_like(reach)
+    numbers = torch.empty(count, head_dim, rows, dtype=E4M3, device=v.device)
+    values_kernel[(count * rows // VALUE_ROWS,)](
+        v, centre, reach, scale, numbers, v.stride(), heads, tokens, rows,
+        HEAD_DIM=head_dim, BLOCK=VALUE_ROWS, num_warps=4 if head_dim < 256 else 8,
     )  # fmt: skip
     return numbers, scale

@@ -11,8 +11,8 @@ ROWS = gl.constexpr(64)
 TOP = gl.constexpr(8.0)
 """P is held times 2^TOP: its largest number is near e4m3's 448, and small ones keep their bits."""
 
-LAZY_TOP = gl.constexpr(6.0)
-RISE = gl.constexpr(2.75)
+LAZY_TOP = gl.constexpr(8.0)
+RISE = gl.constexpr(0.75)
 """With LAZY the maximum may rise by so many powers of two before it is taken: LAZY_TOP + RISE < log2(448)."""
 
 
@@ -108,94 +108,53 @@ def row_maxima(scores):
     return gl.convert_layout(gl.max(lanes, 1), gl.SliceLayout(1, S), assert_trivial=True)
 
 
-@gluon.constexpr_function
-def rows_of(layout, rank):
-    """The layout of a vector with a number for each row of a tensor of that rank."""
-    for axis in range(rank - 1, 0, -1):
-        layout = gl.SliceLayout(axis, layout)
-    return layout
-
-
 @gluon.jit
-def beside(vector, other):
-    """A number for each row [64] -> shaped to go with `other`, [64, ...]; nothing moves."""
-    L: gl.constexpr = rows_of(other.type.layout, len(other.shape))
-    vector = gl.convert_layout(vector, L, assert_trivial=True)
-    for axis in gl.static_range(1, len(other.shape)):
-        vector = gl.expand_dims(vector, axis)
-    return vector
+def risen(largest, shift):
+    """The shift, or the one that fits the largest exponent of a tile where that is more than RISE above."""
+    wanted = largest - LAZY_TOP
+    return gl.where(wanted - shift > RISE, wanted, shift)
 
 
 @gluon.jit
 def exact_exp2(scores, scale, shift):
     """2^(scores * scale - shift), by the special function unit."""
-    return gl.exp2(scores * scale - beside(shift, scores))
+    return gl.exp2(scores * scale - like_rows_of(shift, scores))
 
 
 @gluon.jit
-def quick_exp2(scores, scale, shift):
-    """2^(scores * scale - shift), with a straight line between powers of two; scores * scale - shift < 128.
-
-    A float's exponent is the floor of its logarithm, and its mantissa a straight line from one power of two to the
-    next. Adding 1.5 * 2^13 leaves x with ten bits behind the point at the low end of a float; shifted up, they
-    are exponent and mantissa of 2^x. It is off by -3.9 to +2.0 %, 1.8 % in the mean square, and right in
-    the mean; e4m3 then rounds by up to 6.25 %. Schraudolph 1999, with the shift in place of a conversion.
-    """
-    base = 12288.0 + 127.0 - 0.0575327 - shift
-    fixed = gl.maximum(scores * scale + beside(base, scores), 12288.0 + 127.0 - 24.0)
-    return (fixed.to(gl.int32, bitcast=True) << 13).to(gl.float32, bitcast=True)
-
-
-@gluon.jit
-def either_exp2(scores, scale, shift, QUICK: gl.constexpr):
-    """One of the two."""
-    return quick_exp2(scores, scale, shift) if QUICK else exact_exp2(scores, scale, shift)
-
-
-@gluon.jit
-def exp2_of(scores, scale, shift, QUICK: gl.constexpr):
-    """2^(scores * scale - shift); QUICK eighths of them, 0 to 7, by `quick_exp2`. The rest by the exact one.
-
-    The special function unit takes as long as the FP8 products, so some of its work goes elsewhere.
-    """
-    if QUICK == 0:
-        return exact_exp2(scores, scale, shift)
-    S: gl.constexpr = scores.type.layout
-    width: gl.constexpr = scores.shape[1]
-    parts = gl.reshape(scores, [ROWS, 2, 2, 2, width // 64, 4, 2]).permute([0, 4, 5, 6, 1, 2, 3])
-    half, rest = gl.split(parts)
-    quarter, rest = gl.split(rest)
-    eighth, last = gl.split(rest)
-    L2: gl.constexpr = half.type.layout
-    L4: gl.constexpr = quarter.type.layout
-    half = either_exp2(half, scale, shift, QUICK >= 4)
-    quarter = either_exp2(quarter, scale, shift, QUICK % 4 >= 2)
-    eighth = either_exp2(eighth, scale, shift, QUICK % 2 == 1)
-    rest = gl.join(eighth, exact_exp2(last, scale, shift))
-    rest = gl.convert_layout(rest, L4, assert_trivial=True)
-    rest = gl.convert_layout(gl.join(quarter, rest), L2, assert_trivial=True)
-    whole = gl.join(half, rest).permute([0, 4, 5, 6, 1, 2, 3])
-    return gl.convert_layout(gl.reshape(whole, [ROWS, width]), S, assert_trivial=True)
-
-
-@gluon.jit
-def soften(scores, shift, scale, MASKED: gl.constexpr, LAZY: gl.constexpr, QUICK: gl.constexpr):
+def soften(scores, shift, scale, MASKED: gl.constexpr, LAZY: gl.constexpr):
     """-> weights 2^(scores * scale - shift), the new shift, and the factor for what was summed before.
 
     The shift is the running maximum, times scale, less TOP. LAZY: one that would rise little stays, which changes no
     result: it is divided out at the end.
     """
     if LAZY:
-        wanted = row_maxima(scores) * scale - LAZY_TOP
-        new_shift = gl.where(wanted - shift > RISE, wanted, shift)
+        new_shift = risen(row_maxima(scores) * scale, shift)
     else:
         new_shift = gl.maximum(shift, row_maxima(scores) * scale - TOP)
     safe = new_shift
     if MASKED:
         # A row that has seen nothing yet stays at -inf, and -inf - -inf would be NaN.
         safe = gl.where(new_shift == float("-inf"), 0.0, new_shift)
-        return exact_exp2(scores, scale, safe), new_shift, gl.exp2(shift - safe)
-    return exp2_of(scores, scale, safe, QUICK), new_shift, gl.exp2(shift - safe)
+    return exact_exp2(scores, scale, safe), new_shift, gl.exp2(shift - safe)
+
+
+@gluon.jit
+def by_places(scores):
+    """Columns 2q, 2q+1, 2q+8 and 2q+9 of each 16, which one thread holds. -> four times [64, width // 4]"""
+    width: gl.constexpr = scores.shape[1]
+    pairs = gl.reshape(scores, [ROWS, width // 16, 2, 4, 2]).permute([0, 1, 3, 2, 4])
+    even, odd = gl.split(gl.reshape(pairs, [ROWS, width // 4, 2, 2]))
+    even_low, even_high = gl.split(even)
+    odd_low, odd_high = gl.split(odd)
+    return even_low, odd_low, even_high, odd_high
+
+
+@gluon.jit
+def as_packed(words):
+    """Words of P, each of four keys, in the layout of the next product's operand; nothing moves."""
+    LAYOUT: gl.constexpr = gl.SliceLayout(2, packed_layout(4 * words.shape[1]))
+    return gl.convert_layout(words, LAYOUT, assert_trivial=True)
 
 
 @gluon.jit
@@ -205,18 +164,14 @@ def pack(weights):
     A thread holds columns 2q, 2q+1, 2q+8, 2q+9 of each 16, and the FP8 operand wants 4q ... 4q+3. So the columns
     are renamed, which costs nothing, and V^T was stored with its keys in that order. [64, width // 4]
     """
-    width: gl.constexpr = weights.shape[1]
-    pairs = gl.reshape(weights, [ROWS, width // 16, 2, 4, 2]).permute([0, 1, 3, 2, 4])
-    even, odd = gl.split(gl.reshape(pairs, [ROWS, width // 4, 2, 2]))
-    even_low, even_high = gl.split(even)
-    odd_low, odd_high = gl.split(odd)
+    even_low, odd_low, even_high, odd_high = by_places(weights)
     # By the compiler's own conversion the bytes would travel one by one round the loop.
     words = gl.inline_asm_elementwise(
         "{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, $2, $1; "
         "cvt.rn.satfinite.e4m3x2.f32 high, $4, $3; mov.b32 $0, {low, high}; }", "=r,r,r,r,r",
         [even_low, odd_low, even_high, odd_high], dtype=gl.int32, is_pure=True, pack=1,
     )  # fmt: skip
-    return gl.convert_layout(words, gl.SliceLayout(2, packed_layout(width)), assert_trivial=True)
+    return as_packed(words)
 
 
 @gluon.jit
