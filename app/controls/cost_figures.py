@@ -13,6 +13,7 @@ from app.figures.bars import Bar, Group, Tag
 from app.memory import in_words
 from app.text.cost import RATIO, ROW, TAG
 from kernels.bench.reading import Bytes, Reading
+from kernels.fa3.stand_in import STAND_IN
 from kernels.traffic.ledger import Traffic
 
 NO_GAIN = 1.05
@@ -119,7 +120,8 @@ def asked_bytes(one: Known, recorded: bool) -> Bar | None:
     if one.reading.counted is not None:
         pair = one.reading.counted
         word = TAG["recorded" if recorded else "counted"]
-        tag = Tag(word, told([TAG["counted_how"], parts(*pair)], one.reading))
+        how = TAG["counted_twin" if one.name == STAND_IN.name else "counted_how"]
+        tag = Tag(word, told([how, parts(*pair)], one.reading))
     elif one.formula is not None:
         pair = one.formula.bytes_read, one.formula.bytes_written
         story = [TAG["formula_how"], parts(*pair), subject(one.reading)]

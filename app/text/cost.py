@@ -41,6 +41,10 @@ TAG = {
     "recorded": "recorded",
     "formula_how": "Worked out from the kernel's loops: what their loads and stores ask for.",
     "counted_how": "Counted at the loads and stores of the real kernel, in Triton's interpreter.",
+    "counted_twin": (
+        "Counted at the loads and stores of its plain Triton twin, in Triton's interpreter: the kernel "
+        "itself runs on a Hopper GPU only."
+    ),
     "cold_how": "DRAM counters of the GPU, each kernel with empty caches.",
     "warm_how": "DRAM counters of the GPU, the kernels back to back.",
     "average_how": (

@@ -131,7 +131,8 @@ HOW = {
     "crosses": "A cross at the top marks where something could not be run; point at it for the reason.",
     "cpu_bytes": (
         "There is no GPU here, so no HBM to read counters of. The bytes are those that the kernels ask "
-        "for, by formula and counted at their own loads and stores; a GPU's caches serve part of them."
+        "for, by formula and counted at their own loads and stores, fa3's at those of its plain Triton "
+        "twin; a GPU's caches serve part of them."
     ),
     "gpu_bytes": (
         "HBM bytes by this GPU's own counters: cold, each kernel with empty caches; warm, back to back. "

@@ -231,6 +231,12 @@ def test_units_of_time_and_energy() -> None:
     assert "fa2 3.25 mJ" in (energy([on_gpu("fa2", energy_mj=3.25)]) or "")
 
 
+def test_what_was_counted_at_a_twin_says_so() -> None:
+    found = [on_gpu(name, counted=(2_000, 1_000)) for name in ("naive", "fa3")]
+    stories = [bar.tag.story for group in hbm_row(found)[0] for bar in group.bars if bar.tag]
+    assert [story[0] for story in stories] == [TAG["counted_how"], TAG["counted_twin"]]
+
+
 # --- what it begins with ------------------------------------------------------------------------------
 
 
