@@ -2,18 +2,18 @@
 
 A call is learnt only where it was seen to do nothing but allocate, look at its tensors another way, and launch:
 the watch sees every operator of torch, and Triton counts the launches. What it launched must have come from its
-three tensors as they are, or from memory that it allocated itself.
+tensors as they are, or from memory that it allocated itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from kernels.direct import Direct, counted, hooked, reason_against, stream_of
-from kernels.implementation import Forward
 from kernels.watch import Watch
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -25,28 +25,24 @@ class ByHeart:
     """One kind of call: what it allocates, and what it launches."""
 
     device: int
-    output: Layout
-    log_sum_exp: Layout
+    answers: tuple[Layout, ...]
     scratch: tuple[Layout, ...]  # what only the kernels see
     launches: tuple[Direct, ...]
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor] | None:
+    def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...] | None:
         """What the call that was watched did, for these tensors; None where somebody listens to launches."""
         if hooked():
             return None
-        size, stride, dtype = self.output
-        output = q.new_empty_strided(size, stride, dtype=dtype)
-        size, stride, dtype = self.log_sum_exp
-        log_sum_exp = q.new_empty_strided(size, stride, dtype=dtype)
-        scratch = [q.new_empty_strided(size, stride, dtype=d) for size, stride, d in self.scratch]
-        tensors = (q, k, v, output, log_sum_exp, *scratch)
-        addresses = [tensor.data_ptr() for tensor in tensors]
+        new = tensors[0].new_empty_strided
+        answers = tuple([new(size, stride, dtype=dtype) for size, stride, dtype in self.answers])
+        scratch = [new(size, stride, dtype=dtype) for size, stride, dtype in self.scratch]
+        addresses = [tensor.data_ptr() for tensor in (*tensors, *answers, *scratch)]
         if torch.cuda.current_device() == self.device:
             self.launch(addresses)
         else:
             with torch.cuda.device(self.device):
                 self.launch(addresses)
-        return output, log_sum_exp
+        return answers
 
     def launch(self, addresses: list[int]) -> None:
         """On the stream that is current, one kernel after the other."""
@@ -56,29 +52,28 @@ class ByHeart:
 
 
 def watched(
-    forward: Forward, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
-) -> tuple[tuple[Tensor, Tensor], ByHeart | None]:
-    """Its answer, and how to repeat it; None where it cannot be repeated, or somebody listens to launches."""
+    call: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor]
+) -> tuple[tuple[Tensor, ...], ByHeart | None]:
+    """Its answers, and how to repeat it; None where it cannot be repeated, or somebody listens to launches."""
     if hooked():
-        return forward(q, k, v, scale, causal), None
+        return call(*tensors), None
     # Tensors of our own, so that each is known by itself, even where q, k and v are one.
-    inputs = (q.detach(), k.detach(), v.detach())
+    inputs = [tensor.detach() for tensor in tensors]
     with Watch() as watch, counted() as launches:
-        answer = forward(*inputs, scale, causal)
+        answers = call(*inputs)
     if watch.others or len(watch.launches) != launches.number:
-        return answer, None
-    return answer, learnt(watch, inputs, answer)
+        return answers, None
+    return answers, learnt(watch, inputs, answers)
 
 
-def learnt(
-    watch: Watch, inputs: tuple[Tensor, ...], answer: tuple[Tensor, Tensor]
-) -> ByHeart | None:
+def learnt(watch: Watch, inputs: Sequence[Tensor], answers: Sequence[Tensor]) -> ByHeart | None:
     """How to do again what was watched; None where that cannot be."""
-    made = {storage_of(tensor): tensor for tensor in watch.made if tensor.numel()}
-    owners = [made.pop(storage_of(tensor), None) for tensor in answer]
-    if any(owner is None for owner in owners) or not all(map(is_whole, answer)):
+    device = inputs[0].device
+    made = {storage_of(t): t for t in watch.made if t.numel() and t.device == device}
+    owners = [made.pop(storage_of(tensor), None) for tensor in answers]
+    if any(owner is None for owner in owners) or not all(map(is_whole, answers)):
         return None
-    tensors = [*answer, *made.values()]
+    tensors = [*answers, *made.values()]
     places = {storage_of(tensor): i for i, tensor in enumerate(tensors, len(inputs))}
 
     def place_of(tensor: Tensor) -> tuple[int, int]:
@@ -94,8 +89,9 @@ def learnt(
         launches = tuple(Direct(*launch, place_of) for launch in watch.launches)
     except KeyError:  # a tensor from elsewhere, a view of q perhaps
         return None
-    layouts = [(tuple(t.shape), t.stride(), t.dtype) for t in tensors]
-    return ByHeart(inputs[0].get_device(), layouts[0], layouts[1], tuple(layouts[2:]), launches)
+    layouts = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)
+    count = len(answers)
+    return ByHeart(inputs[0].get_device(), layouts[:count], layouts[count:], launches)
 
 
 def storage_of(tensor: Tensor) -> int:

@@ -6,7 +6,7 @@ calls `compute` itself, or `Differentiable`, which spares what the operator cost
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 
 import torch
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from kernels.implementation import Implementation, Saved
 from kernels.problem import Problem
 from kernels.registry import choose, load
-from kernels.repeat import learn
+from kernels.repeat import kind_of, learn
 
 
 def compute(
@@ -34,7 +34,21 @@ def compute(
         return torch.zeros_like(q), no_keys, empty_kept(chosen, q, k, keep)
     if keep and chosen.forward_keeping is not None:
         return chosen.forward_keeping(q, k, v, scale, causal)
-    return *learn(chosen, q, k, v, scale, causal, implementation), q.new_empty(0)
+
+    def forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return chosen.forward(q, k, v, scale, causal)
+
+    output, log_sum_exp = learnt(chosen, forward, (q, k, v), implementation, scale, causal)
+    return output, log_sum_exp, q.new_empty(0)
+
+
+def learnt(
+    chosen: Implementation, call: Callable, tensors: tuple[Tensor, ...], *settings: Hashable
+) -> tuple[Tensor, ...]:
+    """What the call answers to these tensors, by heart where that is known; see `kernels.repeat`."""
+    if not chosen.repeatable:
+        return call(*tensors)
+    return learn(kind_of(tensors, call.__name__, *settings), call, tensors)
 
 
 def pick(problem: Problem, device: torch.device, implementation: str) -> Implementation:
@@ -144,9 +158,18 @@ def differentiate(
         raise ValueError(reason)
     if problem.empty:
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    saved = Saved(q, k, v, output, log_sum_exp, kept, scale, causal)
-    grad_q, grad_k, grad_v = chosen.backward(saved, grad_output, grad_log_sum_exp)
-    return laid_out_like(grad_q, q), laid_out_like(grad_k, k), laid_out_like(grad_v, v)
+    of_chosen = chosen.backward
+
+    def backward(grad_output, q, k, v, output, log_sum_exp, kept, grad_log_sum_exp=None):
+        saved = Saved(q, k, v, output, log_sum_exp, kept, scale, causal)
+        grads = of_chosen(saved, grad_output, grad_log_sum_exp)
+        return tuple(laid_out_like(g, model) for g, model in zip(grads, (q, k, v), strict=True))
+
+    tensors = (grad_output, q, k, v, output, log_sum_exp, kept)
+    if grad_log_sum_exp is not None:
+        tensors += (grad_log_sum_exp,)
+    grad_q, grad_k, grad_v = learnt(chosen, backward, tensors, implementation, scale, causal)
+    return grad_q, grad_k, grad_v
 
 
 @backward_operator.register_fake

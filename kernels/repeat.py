@@ -8,6 +8,7 @@ is all (`kernels.by_heart`). Nothing of anybody's tensors is kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kernels import tile_sizes
-from kernels.implementation import Implementation
+from kernels.checks import default_scale
 
 if TYPE_CHECKING:
     from kernels.by_heart import ByHeart
@@ -35,42 +36,39 @@ SEEN: dict[tuple, bool] = {}
 KNOWN: dict[tuple | None, ByHeart] = {}
 
 
-def kind_of(
-    q: Tensor, k: Tensor, v: Tensor, scale: float | None, causal: bool, implementation: str
-) -> tuple | None:
+def kind_of(tensors: Sequence[Tensor], *settings: Hashable) -> tuple | None:
     """All that tells one call from another but its addresses; None for a call that is not repeated.
 
     May be asked before anything is checked.
     """
-    if not (type(q) is type(k) is type(v) is Tensor and q.is_cuda):
+    if tile_sizes.CHOSEN.get() or tile_sizes.PLAYED.get():
         return None
-    try:
-        begins = q.data_ptr() | k.data_ptr() | v.data_ptr()
-    except RuntimeError:  # a tensor without memory, as torch.func hands round
-        return None
-    if begins % ALIGNED_BYTES or tile_sizes.CHOSEN.get() or tile_sizes.PLAYED.get():
-        return None
-    shape = q.shape
-    if scale is None:
-        scale = shape[-1] ** -0.5 if shape and shape[-1] else 1.0
-    elif type(scale) is not float:
-        return None
-    return (
-        implementation, causal, scale, shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(),
-        q.dtype, k.dtype, v.dtype, q.get_device(), k.get_device(), v.get_device(),
-    )  # fmt: skip
+    kind, begins = list(settings), 0
+    for tensor in tensors:
+        if type(tensor) is not Tensor or not tensor.is_cuda:
+            return None
+        try:
+            begins |= tensor.data_ptr()
+        except RuntimeError:  # a tensor without memory, as torch.func hands round
+            return None
+        kind += tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()
+    return None if begins % ALIGNED_BYTES else tuple(kind)
 
 
 def repeated(
     q: Tensor, k: Tensor, v: Tensor, scale: float | None, causal: bool, implementation: str
-) -> tuple[Tensor, Tensor] | None:
-    """Output and log-sum-exp where a call of this kind is known by heart; else None.
+) -> tuple[Tensor, ...] | None:
+    """Output and log-sum-exp where a forward pass of this kind is known by heart; else None.
 
     None too where a gradient is wanted, where a compiler traces the call, and where somebody listens to launches.
     """
-    if not KNOWN or torch.compiler.is_compiling():
+    if not KNOWN or torch.compiler.is_compiling() or type(q) is not Tensor or q.ndim != 4:
         return None
-    known = KNOWN.get(kind_of(q, k, v, scale, causal, implementation))
+    if scale is None:
+        scale = default_scale(q)
+    elif type(scale) is not float:
+        return None
+    known = KNOWN.get(kind_of((q, k, v), "forward", implementation, scale, causal))
     if known is None:
         return None
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
@@ -79,30 +77,26 @@ def repeated(
 
 
 def learn(
-    chosen: Implementation, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, named: str
-) -> tuple[Tensor, Tensor]:
-    """What the implementation itself answers; watched when a kind comes for the second time.
-
-    named: what the implementation was asked for as, "auto" perhaps.
-    """
-    kind = kind_of(q, k, v, scale, causal, named) if chosen.repeatable else None
+    kind: tuple | None, call: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """What the call answers to these tensors; watched when its kind comes for the second time."""
     if kind is None or not SEEN.get(kind, True) or not tried():
-        return chosen.forward(q, k, v, scale, causal)
+        return call(*tensors)
     known = KNOWN.get(kind)
-    answer = known(q, k, v) if known else None
-    if answer is not None:
-        return answer
+    answers = known(*tensors) if known else None
+    if answers is not None:
+        return answers
     if kind not in SEEN:
         keep(SEEN, kind, True)
-        return chosen.forward(q, k, v, scale, causal)
+        return call(*tensors)
     from kernels.by_heart import watched
 
-    answer, known = watched(chosen.forward, q, k, v, scale, causal)
+    answers, known = watched(call, tensors)
     if known is not None:
         keep(KNOWN, kind, known)
     else:
         SEEN[kind] = False
-    return answer
+    return answers
 
 
 @cache

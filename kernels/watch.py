@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ALLOCATE = ("aten::empty", "aten::new_empty", "aten::empty_strided", "aten::new_empty_strided")
+ALLOCATE = (
+    "aten::empty",
+    "aten::empty_like",
+    "aten::empty_strided",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+)
 
 
 class Launch(NamedTuple):

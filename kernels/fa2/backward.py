@@ -16,6 +16,7 @@ from kernels.implementation import Saved
 from kernels.tile_sizes import padded
 from kernels.tiles import (
     head_pointer,
+    launch,
     load_strided,
     load_tile,
     offsets_are_wide,
@@ -84,7 +85,9 @@ def launch_delta(output: Tensor, grad_output: Tensor, grad_log_sum_exp: Tensor |
     block_d = padded(head_dim)
     block_q = max(16, 4096 // block_d)
     with on_device_of(output):
-        delta_kernel[(triton.cdiv(queries, block_q) * batch * heads,)](
+        launch(
+            delta_kernel,
+            triton.cdiv(queries, block_q) * batch * heads,
             output,
             grad_output,
             grad_lse,

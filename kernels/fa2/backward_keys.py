@@ -13,6 +13,7 @@ from kernels.problem import Problem
 from kernels.tile_sizes import padded, pick
 from kernels.tiles import (
     head_pointer,
+    launch,
     load_tile,
     load_vector,
     load_whole_rows,
@@ -186,7 +187,9 @@ def launch_keys(
     block_d = padded(problem.head_dim)
     tiles = pick(BACKWARD_KEYS, q.device, q.element_size(), problem.head_dim)
     kv_heads = k.shape[1]
-    keys_kernel[(triton.cdiv(problem.keys, tiles.block_k) * problem.batch * kv_heads,)](
+    launch(
+        keys_kernel,
+        triton.cdiv(problem.keys, tiles.block_k) * problem.batch * kv_heads,
         q,
         k,
         v,

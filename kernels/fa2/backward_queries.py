@@ -15,6 +15,7 @@ from kernels.tiles import (
     Trace,
     head_pointer,
     keys_in_sight,
+    launch,
     load_tile,
     load_vector,
     load_whole_rows,
@@ -149,7 +150,9 @@ def launch_queries(
     block_d = padded(problem.head_dim)
     tiles = pick(BACKWARD_QUERIES, q.device, q.element_size(), block_d)
     programs = triton.cdiv(problem.queries, tiles.block_q) * problem.batch * problem.heads
-    queries_kernel[(programs,)](
+    launch(
+        queries_kernel,
+        programs,
         q,
         k,
         v,

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernels import attention, repeat
+from kernels.implementation import Saved
 from kernels.problem import Problem
 from kernels.registry import load
 
@@ -200,3 +201,26 @@ def test_tensors_that_begin_anywhere_are_not_repeated_past_their_copy():
         output, _ = attention(q, k, v, implementation="fa3")
         plain, _ = attention(q.clone(), k.clone(), v.clone(), implementation="fa3")
         assert torch.equal(output, plain)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("nothing_known", "poisoned_empty")
+@pytest.mark.parametrize("with_lse", [False, True])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_gradients_are_repeated_with_the_same_bits(size, with_lse):
+    require("fa2")
+    for time in range(4):
+        q, k, v = (tensor.requires_grad_() for tensor in packed(*size))
+        output, lse = attention(q, k, v, implementation="fa2")
+        outer = torch.randn_like(output), torch.randn_like(lse) if with_lse else None
+        results = (output, lse)[: 1 + with_lse]
+        grads = torch.autograd.grad(results, (q, k, v), outer[: 1 + with_lse])
+        kinds = [kind[0] for kind in repeat.KNOWN]
+        assert kinds == (["forward", "backward"] if time else []), f"call {time}"
+        scale = size[-1] ** -0.5
+        with torch.no_grad():
+            plain = load("fa2").forward(q, k, v, scale, False)
+            saved = Saved(q, k, v, *plain, q.new_empty(0), scale, False)
+            expected = load("fa2").backward(saved, *outer)
+        for one, other in zip(grads, expected, strict=True):
+            assert torch.equal(one, other)

@@ -3,7 +3,6 @@
 import gc
 import weakref
 from contextlib import contextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from kernels import attention, repeat
-from kernels.registry import load
 from kernels.watch import Watch, note
 
 by_heart = pytest.importorskip("kernels.by_heart", reason="Triton is not installed here")
@@ -94,7 +92,7 @@ def on_paper(monkeypatch):
 def two_launches(launch):
     """A forward pass that needs memory of its own, and writes parts of it."""
 
-    def forward(q, k, v, scale, causal):
+    def forward(q, k, v):
         output = q.new_empty(q.shape[0], q.shape[2], q.shape[1], q.shape[3]).transpose(1, 2)
         log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
         part = q.new_empty(10, 8, dtype=torch.float32)
@@ -111,7 +109,7 @@ def qkv():
 
 def test_a_repeat_launches_with_the_addresses_of_the_new_tensors(on_paper):
     q, k, v = qkv()
-    answer, known = by_heart.watched(two_launches(on_paper.launch), q, k, v, 1.0, False)
+    answer, known = by_heart.watched(two_launches(on_paper.launch), (q, k, v))
     assert known is not None
     q, k, v = qkv()
     output, log_sum_exp = known(q, k, v)
@@ -127,7 +125,7 @@ def test_a_repeat_launches_with_the_addresses_of_the_new_tensors(on_paper):
 
 def test_one_tensor_three_times_is_not_taken_for_three(on_paper):
     q, _, _ = qkv()
-    _, known = by_heart.watched(two_launches(on_paper.launch), q, q, q, 1.0, False)
+    _, known = by_heart.watched(two_launches(on_paper.launch), (q, q, q))
     q, k, v = qkv()
     known(q, k, v)
     assert WrittenDown.calls[0][1][:3] == [t.data_ptr() for t in (q, k, v)]
@@ -135,7 +133,7 @@ def test_one_tensor_three_times_is_not_taken_for_three(on_paper):
 
 def test_what_is_known_holds_no_tensor(on_paper):
     q, k, v = qkv()
-    _, known = by_heart.watched(two_launches(on_paper.launch), q, k, v, 1.0, False)
+    _, known = by_heart.watched(two_launches(on_paper.launch), (q, k, v))
     held = [weakref.ref(t) for t in (q, k, v)]
     del q, k, v, _
     gc.collect()
@@ -159,58 +157,58 @@ def keeps_outside(launch, q, outside=torch.ones(3)):  # noqa: B008 made once, as
 def test_a_call_that_does_more_is_not_learnt(on_paper, more):
     plain = two_launches(on_paper.launch)
 
-    def forward(q, k, v, scale, causal):
+    def forward(q, k, v):
         more(on_paper.launch, q)
-        return plain(q, k, v, scale, causal)
+        return plain(q, k, v)
 
     q, k, v = qkv()
-    answer, known = by_heart.watched(forward, q, k, v, 1.0, False)
+    answer, known = by_heart.watched(forward, (q, k, v))
     assert known is None
     assert answer[0].shape == q.shape
 
 
 def test_a_launch_that_is_not_noted_is_found_out(on_paper):
     on_paper.unheard = 1
-    _, known = by_heart.watched(two_launches(on_paper.launch), *qkv(), 1.0, False)
+    _, known = by_heart.watched(two_launches(on_paper.launch), qkv())
     assert known is None
 
 
 def test_an_answer_that_is_part_of_something_is_not_learnt(on_paper):
-    def forward(q, k, v, scale, causal):
+    def forward(q, k, v):
         both = q.new_empty(2, *q.shape)
         on_paper.launch("one", q, both)
         return both[0], q.new_empty(q.shape[:3])
 
-    assert by_heart.watched(forward, *qkv(), 1.0, False)[1] is None
+    assert by_heart.watched(forward, qkv())[1] is None
 
 
 def test_while_somebody_listens_nothing_is_learnt_or_repeated(on_paper, monkeypatch):
     forward = two_launches(on_paper.launch)
-    _, known = by_heart.watched(forward, *qkv(), 1.0, False)
+    _, known = by_heart.watched(forward, qkv())
     monkeypatch.setattr(by_heart, "hooked", lambda: True)
     assert known(*qkv()) is None
     assert not WrittenDown.calls
-    assert by_heart.watched(forward, *qkv(), 1.0, False)[1] is None
+    assert by_heart.watched(forward, qkv())[1] is None
 
 
 # --- what is remembered ----------------------------------------------------------------------------------------
 
 
-def learn_three_times(monkeypatch, forward, kind="kind"):
-    """-> what `learn` answered, each time."""
-    monkeypatch.setattr(repeat, "kind_of", lambda *call: kind)
-    chosen = replace(load("fa2"), forward=forward)
-    return [repeat.learn(chosen, *qkv(), 1.0, False, "fa2") for _ in range(3)]
+def learn_three_times(call):
+    """Three calls of one kind."""
+    for _ in range(3):
+        repeat.learn(("kind",), call, qkv())
 
 
 def test_the_third_call_of_a_kind_is_the_first_repeated(on_paper, monkeypatch):
+    monkeypatch.setattr(repeat, "kind_of", lambda *call: ("kind",))
     plain, seen = two_launches(on_paper.launch), []
 
     def forward(*call):
         seen.append(len(WrittenDown.calls))
         return plain(*call)
 
-    learn_three_times(monkeypatch, forward)
+    learn_three_times(forward)
     assert seen == [0, 0]
     assert len(WrittenDown.calls) == 2
     assert repeat.repeated(*qkv(), 1.0, False, "fa2") is not None
@@ -220,15 +218,16 @@ def test_the_third_call_of_a_kind_is_the_first_repeated(on_paper, monkeypatch):
 def test_a_kind_that_cannot_be_repeated_is_watched_once(on_paper, monkeypatch):
     watched = []
     monkeypatch.setattr(
-        by_heart, "watched", lambda f, *call: (watched.append(1), (f(*call), None))[1]
+        by_heart, "watched", lambda call, tensors: (watched.append(1), (call(*tensors), None))[1]
     )
-    learn_three_times(monkeypatch, two_launches(on_paper.launch))
+    learn_three_times(two_launches(on_paper.launch))
     assert watched == [1]
     assert not repeat.KNOWN
 
 
 def test_a_gradient_is_not_repeated_past(on_paper, monkeypatch):
-    learn_three_times(monkeypatch, two_launches(on_paper.launch))
+    monkeypatch.setattr(repeat, "kind_of", lambda *call: ("kind",))
+    learn_three_times(two_launches(on_paper.launch))
     q, k, v = qkv()
     assert repeat.repeated(q, k, v.requires_grad_(), 1.0, False, "fa2") is None
     with torch.no_grad():
@@ -245,8 +244,8 @@ def test_what_is_remembered_is_bounded(monkeypatch):
 
 def test_calls_on_a_cpu_have_no_kind():
     q, k, v = qkv()
-    assert repeat.kind_of(q, k, v, None, False, "auto") is None
-    assert repeat.kind_of(None, k, v, None, False, "auto") is None  # pyright: ignore[reportArgumentType]
+    assert repeat.kind_of((q, k, v), "auto") is None
+    assert repeat.kind_of((None, k, v), "auto") is None  # pyright: ignore[reportArgumentType]
     for _ in range(3):
         attention(q, k, v)
     assert not repeat.SEEN
