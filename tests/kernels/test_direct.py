@@ -209,18 +209,20 @@ def test_tensors_that_begin_anywhere_are_not_repeated_past_their_copy():
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_gradients_are_repeated_with_the_same_bits(size, with_lse):
     require("fa2")
+    backward = load("fa2").backward
+    assert backward is not None
     for time in range(4):
         q, k, v = (tensor.requires_grad_() for tensor in packed(*size))
         output, lse = attention(q, k, v, implementation="fa2")
         outer = torch.randn_like(output), torch.randn_like(lse) if with_lse else None
         results = (output, lse)[: 1 + with_lse]
         grads = torch.autograd.grad(results, (q, k, v), outer[: 1 + with_lse])
-        kinds = [kind[0] for kind in repeat.KNOWN]
+        kinds = [kind[0] for kind in repeat.KNOWN if kind]
         assert kinds == (["forward", "backward"] if time else []), f"call {time}"
         scale = size[-1] ** -0.5
         with torch.no_grad():
             plain = load("fa2").forward(q, k, v, scale, False)
             saved = Saved(q, k, v, *plain, q.new_empty(0), scale, False)
-            expected = load("fa2").backward(saved, *outer)
+            expected = backward(saved, *outer)
         for one, other in zip(grads, expected, strict=True):
             assert torch.equal(one, other)
