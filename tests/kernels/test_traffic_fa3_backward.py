@@ -12,7 +12,14 @@ import torch
 
 from kernels import Problem
 from kernels.tile_sizes import Tiles
-from kernels.traffic import KernelTraffic, TrafficError, compulsory, counted, formula
+from kernels.traffic import (
+    KernelTraffic,
+    TrafficError,
+    compulsory,
+    counted,
+    counting_seconds,
+    formula,
+)
 from kernels.traffic import loops_fa3_backward as loops
 from kernels.traffic.sizes import Sizes
 
@@ -166,6 +173,17 @@ def test_what_it_needs_besides(problem):
     needed = loops.workspace_bytes(Sizes.of(problem, "sm_90"))
     turns = loops.pieces_of(Sizes.of(problem, "sm_90")) * 4
     assert needed == prepared + sums.bytes_read - turns
+
+
+def test_the_forecast_of_a_count_grows_with_the_work():
+    """Heads are alike, so many of them take hardly longer; a causal mask makes every tile of keys another."""
+    seconds = [
+        counting_seconds(Problem(1, 6, n, n, 64), "fa3", "backward") for n in (300, 1370, 21905)
+    ]
+    assert seconds == sorted(set(seconds))
+    many, causal = dataclasses.replace(PICTURE, batch=16), dataclasses.replace(PICTURE, causal=True)
+    assert seconds[1] < counting_seconds(many, "fa3", "backward") < 2 * seconds[1]
+    assert seconds[1] < counting_seconds(causal, "fa3", "backward")
 
 
 def test_with_tiles_of_ones_own_there_is_no_backward_pass():
