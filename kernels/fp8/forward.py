@@ -46,10 +46,11 @@ def multiprocessors(device: torch.device) -> int:
 
 
 def launch_forward(
-    held: Quantized, scale: float, causal: bool, dtype: torch.dtype, shape: Shape | None = None
+    held: Quantized, scale: float, causal: bool, dtype: torch.dtype, exact: bool = False
 ) -> tuple[Tensor, Tensor]:
     """What was quantised, a scale > 0 -> output [batch, heads, queries, head_dim] in dtype, log_sum_exp float32."""
-    shape = replace(shape or SHAPES[held.head_dim], CAUSAL=causal)
+    shape = SHAPES[held.head_dim]
+    shape = replace(shape, CAUSAL=causal, BYTES=shape.BYTES and not exact)
     device, head_dim = held.q.device, held.head_dim
     # Laid out [batch, queries, heads, dim], so that joining the heads again costs no copy.
     output = torch.empty(

@@ -45,7 +45,7 @@ def work() -> None:
     from triton.runtime.jit import JITFunction
 
     from kernels.compiled import AbsentGPU, disassembled
-    from kernels.fp8 import forward
+    from kernels.fp8 import forward, to_e4m3
     from kernels.fp8.reference import quantize_in_torch
 
     driver.set_active(AbsentGPU("sm_90"))  # pyright: ignore[reportArgumentType]
@@ -69,6 +69,12 @@ def work() -> None:
             name = f"{head_dim} {causal}"
             q = torch.zeros(1, 1, 300, head_dim, dtype=torch.bfloat16)
             forward.launch_forward(quantize_in_torch(q, q, q), 0.1, causal, torch.bfloat16)
+    to_e4m3.values_kernel.run = keep.__get__(to_e4m3.values_kernel)
+    head_dim, nothing = 128, torch.zeros(1, 128)
+    for tokens in (1, 17):
+        name = f"values of {tokens}"
+        v = torch.zeros(1, 1, tokens, head_dim, dtype=torch.bfloat16)
+        to_e4m3.values_quantized(v, nothing, nothing)
     json.dump(found, sys.stdout)
 
 
@@ -187,3 +193,10 @@ def test_no_product_reads_a_register_that_changes(loops):
                 written = re.match(r"(?!ST|RED|BAR|SYNCS|BRA)\S+ R(\d+)\b", text)
                 assert not (written and int(written[1]) in read), text
         assert checked == 4
+
+
+def test_one_token_runs_the_code_of_any_other_number():
+    """With one token compiled in, ptxas of CUDA 12.8 left half of a word of equal e4m3 numbers unwritten: NaN, at times."""
+    one, many = listings()["values of 1"], listings()["values of 17"]
+    assert "F2FP.SATFINITE.E4M3" in one[0]
+    assert one == many

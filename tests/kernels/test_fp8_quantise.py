@@ -77,7 +77,7 @@ def test_the_kernels_write_all_that_the_next_one_can_read(monkeypatch, tokens):
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 @pytest.mark.parametrize("tokens", TOKENS)
 def test_no_nan_on_a_gpu_and_where_it_begins(monkeypatch, tokens, head_dim):
-    """One query and key gave NaN on an H200 at commit 8ba173c, not each time; why is not known. Not run since."""
+    """One key gave NaN at times, while its number was compiled in: `test_fp8_compiled` says why."""
     why_not = reason(torch.device("cuda"))
     if why_not:
         pytest.skip(why_not)

@@ -22,6 +22,32 @@ def test_the_verdict_is_about_the_shape_that_was_asked(fa3_us, word):
     assert sentence.endswith(word)
 
 
+def test_quantising_is_counted_in_a_verdict_of_its_own():
+    rows = [row("fp8", 100.0), row("fp8 and quantize", 120.0), row("fa3", 150.0)]
+    alone, whole = fp8.verdicts(rows)
+    assert "1.50 times" in alone
+    assert whole.startswith("fp8 and quantize / fa3")
+    assert "1.25 times" in whole
+
+
+def test_the_summary_has_a_line_for_each_input():
+    made = row("sdpa", 0.0) | {"input": "cat", "layer": 3, "way": "torch", "error": "1e-3"}
+    rows = [
+        made | {"time_us": ""},
+        made | {"time_us": "", "contestant": "fp8", "way": "kernel", "error": "2e-2"},
+        made | {"time_us": "", "contestant": "fp8", "way": "reference", "error": "9e-2"},
+        row("fp8", 100.0) | {"tflops": 1000.0, "way": "kernel"},
+        row("quantize", 20.0) | {"tflops": "", "way": "kernel"},
+    ]
+    lines = fp8.summary(rows).splitlines()
+    assert lines[0].startswith("Error of the kernel")
+    assert lines[1].split() == ["sdpa", "fp8"]
+    assert lines[2].split() == ["cat", "3", "128", "1e-3", "2e-2"]
+    assert lines[4].split() == ["fp8", "quantize"]
+    assert lines[5].endswith("100.0 us, 1000.0  20.0 us, -")
+    assert len(lines) == 6
+
+
 def test_no_verdict_without_both():
     assert fp8.verdicts([row("fp8", 100.0)]) == []
 
