@@ -10,6 +10,7 @@ from kernels.hopper_reason import reason_against_problem
 from kernels.problem import Problem
 from kernels.registry import load
 from kernels.tile_sizes import CHOSEN, Tiles, architecture, with_tiles
+from kernels.traffic import loops_fa3_backward
 from kernels.traffic.ledger import DIRECTIONS, Direction, KernelTraffic, Traffic, TrafficError
 from kernels.traffic.loops import LOOPS
 from kernels.traffic.sizes import FLOAT32, Sizes
@@ -48,6 +49,24 @@ def formula(
     sizes = Sizes.of(problem, gpu or this_gpu(), tiles)
     launches = [one for part in passes(direction) for one in LOOPS[implementation, part](sizes)]
     return Traffic.of("formula", launches)
+
+
+def asked_of_l2(
+    problem: Problem, implementation: str, direction: Direction = "forward", gpu: str | None = None
+) -> tuple[int, int]:
+    """Bytes that come to the multiprocessors, and that they send: what `measured` calls `l2_read` and `l2_written`.
+
+    Those of `formula`, without what L2 reads for itself to add to it.
+
+    Raises:
+        TrafficError: there is no formula for it.
+    """
+    traffic = formula(problem, implementation, direction, gpu)
+    own, sizes = 0, Sizes.of(problem, gpu or this_gpu())
+    one_pass = implementation == "fa3" and "backward" in passes(direction) and not problem.empty
+    if one_pass and loops_fa3_backward.in_one_pass(sizes):
+        own, _ = loops_fa3_backward.shares_of_dq(sizes)
+    return traffic.bytes_read - own, traffic.bytes_written
 
 
 def passes(direction: str) -> list[str]:

@@ -21,6 +21,7 @@ from kernels.traffic import (
     formula,
 )
 from kernels.traffic import loops_fa3_backward as loops
+from kernels.traffic.formula import asked_of_l2
 from kernels.traffic.sizes import Sizes
 
 INTERPRETED = pytest.mark.interpreter
@@ -133,6 +134,21 @@ def test_a_picture_by_hand():
         bytes_read=heads * 11 * (sums + turns),
         bytes_written=heads * n * one,
     )
+
+
+def test_what_l2_reads_to_add_up_does_not_come_to_a_multiprocessor():
+    """Of a head 110 of 121 shares of dQ find another one there."""
+    traffic = formula(PICTURE, "fa3", "backward")
+    read, written = asked_of_l2(PICTURE, "fa3", "backward")
+    assert traffic.bytes_read - read == 6 * 110 * 128 * 64 * 4
+    assert written == traffic.bytes_written
+    for problem, name, direction in (
+        (PICTURE, "fa3", "forward"),
+        (PICTURE, "fa2", "backward"),
+        (BY_FA2[0], "fa3", "backward"),
+    ):
+        plain = formula(problem, name, direction)
+        assert asked_of_l2(problem, name, direction) == (plain.bytes_read, plain.bytes_written)
 
 
 def test_a_causal_mask_spares_half_and_queries_that_see_nothing():

@@ -10,6 +10,7 @@ import pytest
 from kernels.bench.judge import problem_of
 from kernels.bench.record import RESULTS
 from kernels.traffic import formula
+from kernels.traffic.formula import asked_of_l2
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -36,12 +37,16 @@ def test_the_formula_is_what_the_kernels_ask_of_l2_within_three_percent(key):
     read = sum(int(one["asked_of_l2"]) for one in launches)
     written = sum(int(one["sent_to_l2"]) for one in launches)
     assert [one["kernel"] for one in launches] == [part.kernel for part in traffic.detail]
-    assert traffic.bytes_read == pytest.approx(read, rel=0.03)
-    assert traffic.bytes_written == pytest.approx(written, rel=0.03)
+    formula_read, formula_written = asked_of_l2(*key, gpu="sm_90")
+    assert formula_read == pytest.approx(read, rel=0.03)
+    assert formula_written == pytest.approx(written, rel=0.03)
 
 
-@pytest.mark.parametrize("key", [key for key in REQUESTS if key[2] == "forward"])
+@pytest.mark.parametrize(
+    "key", [key for key in REQUESTS if key[2] == "forward" and key[1] != "fa3"]
+)
 def test_a_forward_pass_asks_l1_for_exactly_the_formula(key):
+    # TMA, which brings fa3's tiles, goes past L1.
     traffic = formula(*key, gpu="sm_90")
     asked = [int(one["asked_of_l1"]) for one in REQUESTS[key]]
     assert asked == [part.bytes_read for part in traffic.detail]
