@@ -22,6 +22,7 @@ from kernels.traffic import (
 )
 from kernels.traffic import loops_fa3_backward as loops
 from kernels.traffic.formula import asked_of_l2
+from kernels.traffic.ledger import Direction
 from kernels.traffic.sizes import Sizes
 
 INTERPRETED = pytest.mark.interpreter
@@ -142,11 +143,12 @@ def test_what_l2_reads_to_add_up_does_not_come_to_a_multiprocessor():
     read, written = asked_of_l2(PICTURE, "fa3", "backward")
     assert traffic.bytes_read - read == 6 * 110 * 128 * 64 * 4
     assert written == traffic.bytes_written
-    for problem, name, direction in (
+    plain_ones: tuple[tuple[Problem, str, Direction], ...] = (
         (PICTURE, "fa3", "forward"),
         (PICTURE, "fa2", "backward"),
         (BY_FA2[0], "fa3", "backward"),
-    ):
+    )
+    for problem, name, direction in plain_ones:
         plain = formula(problem, name, direction)
         assert asked_of_l2(problem, name, direction) == (plain.bytes_read, plain.bytes_written)
 
