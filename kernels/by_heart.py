@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -16,8 +17,12 @@ from torch import Tensor
 from kernels.direct import Direct, counted, hooked, reason_against, stream_of
 from kernels.watch import Watch
 
-Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
-"""Sizes and strides of a tensor, and its dtype."""
+SCRATCH_STEP = 256
+"""Bytes; a piece of the scratch memory begins at a multiple, as all that torch allocates on a GPU does."""
+
+Empty = tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]
+"""How to make an empty tensor: `new_empty_strided` of one without elements, which knows dtype and device; sizes
+and strides."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +30,22 @@ class ByHeart:
     """One kind of call: what it allocates, and what it launches."""
 
     device: int
-    answers: tuple[Layout, ...]
-    scratch: tuple[Layout, ...]  # what only the kernels see
+    answers: tuple[Empty, ...]
+    scratch: Empty | None  # all memory that only the kernels see, in one piece
+    pieces: tuple[int, ...]  # bytes at which its pieces begin
     launches: tuple[Direct, ...]
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...] | None:
         """What the call that was watched did, for these tensors; None where somebody listens to launches."""
         if hooked():
             return None
-        new = tensors[0].new_empty_strided
-        answers = tuple([new(size, stride, dtype=dtype) for size, stride, dtype in self.answers])
-        scratch = [new(size, stride, dtype=dtype) for size, stride, dtype in self.scratch]
-        addresses = [tensor.data_ptr() for tensor in (*tensors, *answers, *scratch)]
+        answers = tuple([new(size, stride) for new, size, stride in self.answers])
+        addresses = [tensor.data_ptr() for tensor in (*tensors, *answers)]
+        if self.scratch is not None:
+            new, size, stride = self.scratch
+            scratch = new(size, stride)  # held until all is launched
+            start = scratch.data_ptr()
+            addresses += [start + piece for piece in self.pieces]
         if torch.cuda.current_device() == self.device:
             self.launch(addresses)
         else:
@@ -89,9 +98,16 @@ def learnt(watch: Watch, inputs: Sequence[Tensor], answers: Sequence[Tensor]) ->
         launches = tuple(Direct(*launch, place_of) for launch in watch.launches)
     except KeyError:  # a tensor from elsewhere, a view of q perhaps
         return None
-    layouts = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)
-    count = len(answers)
-    return ByHeart(inputs[0].get_device(), layouts[:count], layouts[count:], launches)
+    sizes = [-(-t.numel() * t.element_size() // SCRATCH_STEP) * SCRATCH_STEP for t in made.values()]
+    pieces = tuple(accumulate(sizes, initial=0))
+    empties = tuple(how_to_make(tensor) for tensor in answers)
+    scratch = how_to_make(answers[0].new_empty(pieces[-1], dtype=torch.uint8)) if sizes else None
+    return ByHeart(inputs[0].get_device(), empties, scratch, pieces[:-1], launches)
+
+
+def how_to_make(tensor: Tensor) -> Empty:
+    """An empty one like this."""
+    return tensor.new_empty(0).new_empty_strided, tuple(tensor.shape), tensor.stride()
 
 
 def storage_of(tensor: Tensor) -> int:

@@ -123,6 +123,12 @@ def test_a_repeat_launches_with_the_addresses_of_the_new_tensors(on_paper):
     assert of_second == [part, output.data_ptr()]
 
 
+def test_what_is_learnt_in_inference_mode_is_good_outside(on_paper):
+    with torch.inference_mode():
+        _, known = by_heart.watched(two_launches(on_paper.launch), qkv())
+    assert not any(tensor.is_inference() for tensor in known(*qkv()))
+
+
 def test_one_tensor_three_times_is_not_taken_for_three(on_paper):
     q, _, _ = qkv()
     _, known = by_heart.watched(two_launches(on_paper.launch), (q, q, q))
