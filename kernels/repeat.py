@@ -62,18 +62,18 @@ def repeated(
 
     None too where a gradient is wanted, where a compiler traces the call, and where somebody listens to launches.
     """
-    if not KNOWN or torch.compiler.is_compiling() or type(q) is not Tensor or q.ndim != 4:
+    if not KNOWN or torch.compiler.is_compiling():
+        return None
+    if not (type(q) is type(k) is type(v) is Tensor and q.ndim == 4):
+        return None
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return None
     if scale is None:
         scale = default_scale(q)
     elif type(scale) is not float:
         return None
     known = KNOWN.get(kind_of((q, k, v), "forward", implementation, scale, causal))
-    if known is None:
-        return None
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return None
-    return known(q, k, v)
+    return None if known is None else known(q, k, v)
 
 
 def learn(
