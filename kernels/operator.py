@@ -53,12 +53,13 @@ def learnt(
 
 def pick(problem: Problem, device: torch.device, implementation: str) -> Implementation:
     """The implementation of this name, or the one that "auto" stands for, if it runs here."""
-    if device.type == "cuda":
-        return pick_for_gpu(problem, device, implementation)
-    return pick_now(problem, device, implementation)
+    if device.type != "cuda" or traced():
+        return pick_now(problem, device, implementation)
+    return pick_for_gpu(problem, device, implementation)
 
 
 def pick_now(problem: Problem, device: torch.device, implementation: str) -> Implementation:
+    """The same, worked out; sizes may be symbols of a compiler."""
     name = choose(problem, device) if implementation == "auto" else implementation
     chosen = load(name)
     reason = chosen.supports(problem, device)
@@ -101,7 +102,7 @@ def attention_operator(
 
 @attention_operator.register_fake
 def _(q, k, v, scale, causal, implementation, keep):
-    chosen = pick(Problem.of(q, k, causal), q.device, implementation)
+    chosen = pick_now(Problem.of(q, k, causal), q.device, implementation)
     log_sum_exp = q.new_empty(q.shape[:3], dtype=torch.float32)
     return empty_token_major(q), log_sum_exp, empty_kept(chosen, q, k, keep)
 
