@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -27,9 +25,8 @@ def ring_attention(
 ) -> tuple[Tensor, Tensor]:
     """`attention` of this rank's queries over the keys of all ranks, which are passed round a ring.
 
-    Every rank of the group calls it with its own shard of the sequence. While a shard's attention is
-    computed, the next shard is already on its way. No rank ever holds more than three shards of K and V.
-    Not differentiable.
+    Every rank of the group calls it with its own shard of the sequence. No rank ever holds more than
+    three shards of K and V. Not differentiable.
 
     Args:
         q: [batch, heads, own queries, head_dim].
@@ -58,15 +55,14 @@ def ring_attention(
     if shards.world == 1:
         return attention(q, k, v, scale, causal, implementation)
     merged = None
-    with closing(passed_round(torch.stack([k, v]), shards, group)) as passing:
-        for owner, (keys, values) in passing:
-            if causal and owner > shards.rank:
-                continue  # all of these tokens come later
-            own = owner == shards.rank
-            part = attention(q, keys, values, scale, causal and own, implementation)
-            if merged is None:
-                merged = Merged(*part)
-            else:
-                merged.add(*part)
+    for owner, (keys, values) in passed_round(torch.stack([k, v]), shards, group):
+        if causal and owner > shards.rank:
+            continue  # all of these tokens come later
+        own = owner == shards.rank
+        part = attention(q, keys, values, scale, causal and own, implementation)
+        if merged is None:
+            merged = Merged(*part)
+        else:
+            merged.add(*part)
     assert merged is not None  # a rank's own shard is always seen
     return merged.output(), merged.log_sum_exp

@@ -44,7 +44,7 @@ def send(part: Tensor, to: int, group: dist.ProcessGroup | None) -> None:
     """This rank's part to another, unless it is empty."""
     if part.numel():
         step = dist.P2POp(dist.isend, part, group=group, group_peer=to)
-        finish([step])
+        finish([step], "send its part")
 
 
 def receive(parts: list[tuple[int, Tensor]], group: dist.ProcessGroup | None) -> None:
@@ -54,11 +54,13 @@ def receive(parts: list[tuple[int, Tensor]], group: dist.ProcessGroup | None) ->
             dist.P2POp(dist.irecv, part, group=group, group_peer=at)
             for at, part in parts
             if part.numel()
-        ]
+        ],
+        "send its part",
     )
 
 
-def finish(steps: list[dist.P2POp]) -> None:
-    with meeting("send its part"):
+def finish(steps: list[dist.P2POp], what: str) -> None:
+    """Begin these transfers together; on a GPU what is queued from now on waits for them, else the caller."""
+    with meeting(what):
         for transfer in dist.batch_isend_irecv(steps) if steps else []:
             transfer.wait()

@@ -7,7 +7,6 @@ rank's part; `gathered` joins the parts. None of them is differentiable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 
 import torch
 import torch.distributed as dist
@@ -123,14 +122,13 @@ def ring_product(
     shards = agree(q, k, k, scale, causal, group) if shards is None else shards
     w = check_weights(w, q)
     received = q.new_zeros(*q.shape[:2], sum(shards.keys), dtype=torch.float32)
-    with closing(passed_round(k.contiguous(), shards, group)) as passing:
-        for owner, keys in passing:
-            if causal and owner > shards.rank:
-                continue  # all of these keys come later
-            first, own = shards.first_key(owner), owner == shards.rank
-            received[:, :, first : first + shards.keys[owner]] = attention_product(
-                w, q, keys, lse, scale, causal and own
-            )
+    for owner, keys in passed_round(k.contiguous(), shards, group):
+        if causal and owner > shards.rank:
+            continue  # all of these keys come later
+        first, own = shards.first_key(owner), owner == shards.rank
+        received[:, :, first : first + shards.keys[owner]] = attention_product(
+            w, q, keys, lse, scale, causal and own
+        )
     add_over_ranks(received, group)
     first = shards.first_key(shards.rank)
     return received[:, :, first : first + k.shape[2]].clone()  # so that the rest can be freed

@@ -89,7 +89,11 @@ def one_case(
 
 def pairs(rank: int, world: int) -> dict[str, object]:
     """What needs two ranks and no cases."""
-    return {"far keys": far_keys(rank), "refusals": refusals(rank)}
+    return {
+        "far keys": far_keys(rank),
+        "on their way": on_their_way(rank, world),
+        "refusals": refusals(rank),
+    }
 
 
 def far_keys(rank: int) -> tuple[Tensor, Tensor]:
@@ -98,6 +102,31 @@ def far_keys(rank: int) -> tuple[Tensor, Tensor]:
     q, k, v = (torch.randn(1, 1, 8, 4, generator=make) for _ in range(3))
     k = k + 40 * (rank == 1)
     return ring_attention(q.abs(), k[:, :, : 3 + rank], v[:, :, : 3 + rank], scale=0.25)
+
+
+def on_their_way(rank: int, world: int) -> list[tuple[int, int]]:
+    """Of each shard that is handed out: its owner, and the transfers that were begun and not waited for."""
+    begin, open_transfers = dist.batch_isend_irecv, []
+
+    class Watched:
+        def __init__(self, work: dist.Work) -> None:
+            self.work = work
+            open_transfers.append(self)
+
+        def wait(self) -> None:
+            self.work.wait()
+            open_transfers.remove(self)
+
+    dist.batch_isend_irecv = lambda steps: [Watched(work) for work in begin(steps)]
+    try:
+        mine = torch.full((1, 3, 4), float(rank))
+        found = []
+        for owner, shard in ring.passed_round(mine, Shards.even(3 * world, world, rank), None):
+            assert torch.equal(shard, torch.full((1, 3, 4), float(owner)))
+            found.append((owner, len(open_transfers)))
+        return found
+    finally:
+        dist.batch_isend_irecv = begin
 
 
 def refusals(rank: int) -> dict[str, str]:
@@ -121,7 +150,7 @@ def refusals(rank: int) -> dict[str, str]:
         "outsider": attend(q, group=group_of_one) if odd else "",
         "parts": sentence_of(lambda: gathered(q[:, : 1 + rank], 2)),
         "row": sentence_of(lambda: ring_rows(q, q, q[..., 0], [10])),
-        # Both fail while the keys are on their way: these must be waited for, or later ones mix with them.
+        # One that fails has passed its keys on: else the other's would be mistaken for later ones.
         "implementation": attend(q, implementation="fa9"),
         "implementation of one": attend(q, implementation="fa9" if odd else "auto"),
         "after all": attend(q),
@@ -153,7 +182,7 @@ def on_gpus(rank: int, world: int, tokens: int) -> dict[str, float]:
     packed = torch.randn(1, 2 * tokens, 3, 2, 64, generator=make).to("cuda", torch.float16)
     if world == 1:
         packed[:, tokens:] = packed[:, :tokens]
-        ring.start_passing = to_itself
+        ring.pass_on = to_itself
     q, k, v = packed.permute(2, 0, 3, 1, 4)
     output, lse = attention(q, k, v)
     own = slice(rank * tokens, (rank + 1) * tokens)
@@ -168,10 +197,13 @@ def on_gpus(rank: int, world: int, tokens: int) -> dict[str, float]:
     }
 
 
-def to_itself(sent: Tensor, coming: Tensor, *_: object) -> list[dist.Work]:
+def to_itself(sent: Tensor, coming: Tensor, *_: object) -> None:
     """NCCL's own transfer, without a second GPU."""
     steps = ((dist.isend, sent), (dist.irecv, coming))
-    return dist.batch_isend_irecv([dist.P2POp(way, part, group_peer=0) for way, part in steps])
+    for work in dist.batch_isend_irecv(
+        [dist.P2POp(way, part, group_peer=0) for way, part in steps]
+    ):
+        work.wait()
 
 
 def truth(name: str) -> tuple[Tensor, Tensor]:

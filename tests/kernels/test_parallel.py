@@ -101,6 +101,11 @@ def test_cross_attention_with_keys_that_win(two):
         torch.testing.assert_close(part_lse, lse, atol=1e-5, rtol=1e-6)
 
 
+def test_nothing_travels_while_a_shard_is_used(two):
+    """Else, on a GPU, NCCL's kernel and attention's wait for each other's multiprocessors."""
+    assert [answer["on their way"] for answer in two] == [[(0, 0), (1, 0)], [(1, 0), (0, 0)]]
+
+
 # --- the rule of merging ----------------------------------------------------------------------------
 
 

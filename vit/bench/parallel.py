@@ -24,12 +24,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from kernels import attention_product
 from kernels.bench.record import RESULTS, BenchError, Row, append, machine, say
-from kernels.parallel import LostRank
+from kernels.parallel import LostRank, gathered
 from vit import load_image, load_model
 from vit.bench.million import PICTURES, SAMPLES
-from vit.bench.million_read import pixels_of
+from vit.bench.million_read import meanwhile, pixels_of, received_of
 from vit.bench.parallel_proof import Maps, difference, float64_error, now, passing_s, slowest
 from vit.grid import PatchGrid
 from vit.image.mosaic import mosaic
@@ -37,7 +36,7 @@ from vit.maps.column import column_tokens
 from vit.maps.row import row_tokens
 from vit.model import VisionTransformer
 from vit.parallel import SplitTrace, named, rows_of, shards_of, split_layers
-from vit.parallel_maps import PARTS, query_tokens
+from vit.parallel_maps import PARTS, column_part, received_part, row_part
 from vit.trace import LayerTrace
 
 QUERY = "class"
@@ -87,9 +86,9 @@ def run_on_one(model: VisionTransformer, picture: Tensor, grid: PatchGrid) -> Ru
 
     def read(layer: LayerTrace) -> Maps:
         single = model.trace_of((layer,), grid, name)
-        received = attention_product(None, layer.q, layer.k, layer.log_sum_exp, single.scale)[0]
-        maps = row_tokens(single, 0, QUERY), column_tokens(single, 0, QUERY), received
-        return [part.cpu() for part in maps]
+        found = row_tokens(single, 0, QUERY), column_tokens(single, 0, QUERY)
+        received, found = meanwhile(lambda: received_of(single), *found)
+        return [*found, received.cpu()]
 
     return Run(model.layers(pixels_of(picture, model), name), read, model.device)
 
@@ -102,8 +101,12 @@ def run_split(model: VisionTransformer, picture: Tensor, grid: PatchGrid) -> Run
 
     def read(layer: LayerTrace) -> Maps:
         single = SplitTrace(model.trace_of((layer,), grid, name), shards, None)
-        maps = (query_tokens(single, map_name, QUERY) for map_name in PARTS)
-        return [None if part is None else part[0] for part in maps]
+        token = single.token(QUERY)
+        found = [gathered(part(single, 0, token), 1) for part in (row_part, column_part)]
+        there = [part for part in found if part is not None]
+        received, there = meanwhile(lambda: received_part(single, 0, token), *there)
+        received = gathered(received, 1)
+        return [None, None, None] if received is None else [*there, received.cpu()]
 
     layers = split_layers(model, pixels_of(strip, model), grid, shards, None, name)
     return Run(layers, read, model.device)
