@@ -62,7 +62,8 @@ def repeated(
 
     None too where a gradient is wanted, where a compiler traces the call, and where somebody listens to launches.
     """
-    if not KNOWN or torch.compiler.is_compiling():
+    # In this order: a compiler that sees what is known traces anew when more is known.
+    if torch.compiler.is_compiling() or not KNOWN:
         return None
     if not (type(q) is type(k) is type(v) is Tensor and q.ndim == 4):
         return None

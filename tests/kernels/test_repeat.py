@@ -240,6 +240,22 @@ def test_a_gradient_is_not_repeated_past(on_paper, monkeypatch):
         assert repeat.repeated(q, k, v, 1.0, False, "fa2") is not None
 
 
+def test_a_compiled_call_does_not_depend_on_what_is_known():
+    torch.compiler.reset()
+    graphs = []
+
+    def counting(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(attention, fullgraph=True, backend=counting)
+    for known in ("one", "more"):
+        compiled(*qkv(), implementation="eager")
+        repeat.KNOWN[known,] = None  # pyright: ignore[reportArgumentType]
+    compiled(*qkv(), implementation="eager")
+    assert len(graphs) == 1
+
+
 def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr(repeat, "MOST_KINDS", 3)
     kept = {}
