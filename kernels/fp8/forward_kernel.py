@@ -3,8 +3,8 @@
 
 The order of work is that of `kernels.fa3`: a producer warp brings tiles by TMA, consumers of 64 queries each
 score the next tile while the softmax of this one runs. Other than there a step of the ring brings the keys of one
-tile together with the values of the tile before, which is what one step uses; consumers take no turns, and no
-tile is split along its keys: neither was faster.
+tile together with the values of the tile before, which is what one step uses; consumers take no turns, no tile is
+split along its keys, and none is scored two steps before its values are added: nothing of that was faster.
 """
 
 from __future__ import annotations

@@ -27,34 +27,34 @@ from kernels.tiles import head_pointer, on_device_of
 VALUE_LARGEST = tl.constexpr(LARGEST)
 LEAST = tl.constexpr(LEAST_SCALE)
 
-BLOCKS_AT_ONCE = {QUERY_ROWS: 8, KEY_ROWS: 4}
-"""Blocks that one program takes after each other: the rotation is read once for all."""
+PROGRAMS = 128
+"""So many at least quantise rows, where there are blocks for them. Each takes more after each other where there are
+more, up to 16 at head_dim 128: it reads the rotation once for all."""
 
 VALUE_ROWS = 128
 
 
-@triton.jit(do_not_specialize=["tokens"])
+@triton.jit(do_not_specialize=["tokens", "times"])
 def rows_kernel(
     source_ptr, rotation_ptr, turned_ptr, target_ptr, scale_ptr, offset_ptr, strides,
-    heads, group, tokens, rows, factor, largest,
-    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, TIMES: tl.constexpr, ROTATE: tl.constexpr,
-    QUERIES: tl.constexpr,
+    heads, group, tokens, rows, times, factor, largest,
+    HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, ROTATE: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """TIMES blocks of BLOCK rows, rotated and times `factor` -> e4m3 up to `largest`, and their scales.
+    """`times` blocks of BLOCK rows, rotated and times `factor` -> e4m3 up to `largest`, and their scales.
 
     The centre at `turned_ptr` is rotated already: keys lose it, and of QUERIES the product with it goes to
-    `offset_ptr`. Grid: [ceil(rows / BLOCK / TIMES) * batch * heads].
+    `offset_ptr`. Grid: [ceil(rows / BLOCK / times) * batch * heads].
     """
     blocks = rows // BLOCK
-    programs = tl.cdiv(blocks, TIMES)
+    programs = tl.cdiv(blocks, times)
     batch_head = (tl.program_id(0) // programs).to(tl.int64)
-    first = tl.program_id(0) % programs * TIMES
+    first = tl.program_id(0) % programs * times
     column = tl.arange(0, HEAD_DIM)
     head = head_pointer(source_ptr, strides, batch_head // heads, batch_head % heads)
     turned = tl.load(turned_ptr + batch_head // group * HEAD_DIM + column)[None, :]
     if ROTATE:
         rotation = tl.load(rotation_ptr + column[:, None] * HEAD_DIM + column[None, :])
-    for block in range(first, tl.minimum(first + TIMES, blocks)):
+    for block in range(first, tl.minimum(first + times, blocks)):
         row = block * BLOCK + tl.arange(0, BLOCK)
         x = load_rows(head, row, tokens, strides, HEAD_DIM)
         x = tl.dot(x, rotation) if ROTATE else x.to(tl.float32)
@@ -127,12 +127,13 @@ def rows_quantized(
     scale = torch.empty(count, rows // block, device=x.device)
     queries = block == QUERY_ROWS
     offset = torch.empty(count, rows, device=x.device) if queries else scale
-    times = BLOCKS_AT_ONCE[block]
-    rows_kernel[(count * -(-(rows // block) // times),)](
+    blocks = rows // block
+    times = min(head_dim // 8, 2 ** (max(1, count * blocks // PROGRAMS).bit_length() - 1))
+    rows_kernel[(count * -(-blocks // times),)](
         x, x if rotation is None else rotation, turned, numbers, scale, offset, x.stride(),
-        heads, group, tokens, rows, factor, QUERY_LARGEST if queries else KEY_LARGEST,
-        HEAD_DIM=head_dim, BLOCK=block, TIMES=times, ROTATE=rotation is not None, QUERIES=queries,
-        num_warps=max(4, block * head_dim // 2048), num_stages=2 if head_dim < 256 else 1,
+        heads, group, tokens, rows, times, factor, QUERY_LARGEST if queries else KEY_LARGEST,
+        HEAD_DIM=head_dim, BLOCK=block, ROTATE=rotation is not None, QUERIES=queries,
+        num_warps=4 if queries and head_dim < 256 else 8, num_stages=3 if head_dim < 256 else 1,
     )  # fmt: skip
     return numbers, scale, offset
 

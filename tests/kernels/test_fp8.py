@@ -250,8 +250,9 @@ def guarded(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("rotate", [False, True])
 @pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
-def test_kernels_quantise_as_the_reference(hopper, head_dim, rotate, centre):
-    q, k, v = random_qkv(2, 4, 197, head_dim, kv_heads=2, keys=300, device=hopper)
+@pytest.mark.parametrize("keys", [300, 4500])
+def test_kernels_quantise_as_the_reference(hopper, keys, head_dim, rotate, centre):
+    q, k, v = random_qkv(2, 4, 197, head_dim, kv_heads=2, keys=keys, device=hopper)
     made = quantize(guarded(q), guarded(k), guarded(v), rotate, centre)
     wanted = quantize_in_torch(q, k, v, rotate, centre)
     for name in ("q_scale", "k_scale", "v_scale", "q_offset", "v_centre"):

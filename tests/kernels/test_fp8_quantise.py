@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels.fp8 import HALF, attention_of_quantized, quantize, reason
-from kernels.fp8.quantized import E4M3, HEAD_DIMS, Quantized, centre_of
+from kernels.fp8.quantized import CENTRE_KEYS, E4M3, HEAD_DIMS, Quantized, centre_of, key_step
 from kernels.fp8.reference import P_DOUBLINGS, attention_of, quantize_in_torch, values_of
 
 SHORT_BITS = 13
@@ -71,6 +71,19 @@ def test_the_kernels_write_all_that_the_next_one_can_read(monkeypatch, tokens):
         # Triton's interpreter loses the carry when it rounds up to a power of two: 127.9 becomes 64.
         right = (x - wanted[name]).abs() <= wanted[name].abs() / 8 + 2.0**-6
         assert right.float().mean() > 0.95, name
+
+
+@pytest.mark.interpreter
+def test_the_survey_takes_the_mean_of_every_other_key_of_many_and_of_all_values():
+    from kernels.fp8.survey import survey
+
+    _, k, v = random_qkv(1, 2 * CENTRE_KEYS + 5, 64)
+    assert key_step(k.shape[2]) == 2
+    of_keys, of_values, reach = survey(k, v, 2, centre=True, rotation=None)
+    torch.testing.assert_close(of_keys[0], k[0, 0, ::2].float().mean(0), rtol=0, atol=1e-6)
+    torch.testing.assert_close(of_values[0], v[0, 0].float().mean(0), rtol=0, atol=1e-6)
+    furthest = (v[0, 0].float() - of_values).abs().amax(0)
+    torch.testing.assert_close(reach[0], furthest, rtol=0, atol=1e-6)
 
 
 @pytest.mark.gpu
