@@ -101,7 +101,8 @@ def learnt(watch: Watch, inputs: Sequence[Tensor], answers: Sequence[Tensor]) ->
     sizes = [-(-t.numel() * t.element_size() // SCRATCH_STEP) * SCRATCH_STEP for t in made.values()]
     pieces = tuple(accumulate(sizes, initial=0))
     empties = tuple(how_to_make(tensor) for tensor in answers)
-    scratch = how_to_make(answers[0].new_empty(pieces[-1], dtype=torch.uint8)) if sizes else None
+    new = answers[0].new_empty(0, dtype=torch.uint8).new_empty_strided
+    scratch = (new, (pieces[-1],), (1,)) if sizes else None
     return ByHeart(inputs[0].get_device(), empties, scratch, pieces[:-1], launches)
 
 
