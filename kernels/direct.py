@@ -130,11 +130,12 @@ class Direct:
                 place = (len(self.flat), *place_of(argument.base))
                 self.descriptors.append((*place, descriptor.maps, descriptor))
                 self.flat += descriptor.arguments(argument.base.data_ptr())
-            elif isinstance(argument, Tensor):
+            elif isinstance(argument, Tensor) and argument.numel():
                 self.pointers.append((len(self.flat), *place_of(argument)))
                 self.flat.append(0)
             else:
-                self.flat.append(argument)
+                # A tensor without elements lies nowhere.
+                self.flat.append(0 if isinstance(argument, Tensor) else argument)
         self.compiled = compiled  # whoever holds the kernel keeps its code loaded
         self.call = caller(compiled, programs)
 

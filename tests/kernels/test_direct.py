@@ -38,14 +38,15 @@ def test_a_direct_launch_as_3_6_and_3_7_want_it():
         run = SimpleNamespace(launch=launcher)
         if newer:
             run.arg_annotations, run.kernel_signature = "annotations", b"signature"
-        launch = direct.Direct(compiled_kernel(run), 12, [q, 5, (1, 2)], lambda tensor: (1, 8))
+        arguments = [q, 5, (1, 2), q[:0]]
+        launch = direct.Direct(compiled_kernel(run), 12, arguments, lambda tensor: (1, 8))
         launch(3, [1000, 2000])
         head = (12, 1, 1, 3, 77, False, True)
         if newer:
-            flat = [2008, 5, (1, 2)]
+            flat = [2008, 5, (1, 2), 0]
             tail = ((4, 1, 100), *[None] * 5, "annotations", b"signature", flat)
         else:
-            tail = (None, None, (4, 1, 100), *[None] * 3, 2008, 5, (1, 2))
+            tail = (None, None, (4, 1, 100), *[None] * 3, 2008, 5, (1, 2), 0)
         assert launcher.calls == [head + tail]
 
 
