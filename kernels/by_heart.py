@@ -63,9 +63,7 @@ class ByHeart:
 def watched(
     call: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], ByHeart | None]:
-    """Its answers, and how to repeat it; None where it cannot be repeated, or somebody listens to launches."""
-    if hooked():
-        return call(*tensors), None
+    """Its answers, and how to repeat it; None where it cannot be repeated. Not while somebody listens to launches."""
     # Tensors of our own, so that each is known by itself, even where q, k and v are one.
     inputs = [tensor.detach() for tensor in tensors]
     with Watch() as watch, counted() as launches:

@@ -81,17 +81,19 @@ def learn(
     kind: tuple | None, call: Callable[..., tuple[Tensor, ...]], tensors: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """What the call answers to these tensors; watched when its kind comes for the second time."""
-    if kind is None or not SEEN.get(kind, True) or not tried():
-        return call(*tensors)
     known = KNOWN.get(kind)
-    answers = known(*tensors) if known else None
+    answers = None if known is None else known(*tensors)
     if answers is not None:
         return answers
+    if kind is None or not SEEN.get(kind, True) or not tried():
+        return call(*tensors)
     if kind not in SEEN:
         keep(SEEN, kind, True)
         return call(*tensors)
-    from kernels.by_heart import watched
+    from kernels.by_heart import hooked, watched
 
+    if hooked():
+        return call(*tensors)
     answers, known = watched(call, tensors)
     if known is not None:
         keep(KNOWN, kind, known)

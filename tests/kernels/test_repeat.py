@@ -190,11 +190,10 @@ def test_an_answer_that_is_part_of_something_is_not_learnt(on_paper):
 
 def test_while_somebody_listens_nothing_is_learnt_or_repeated(on_paper, monkeypatch):
     forward = two_launches(on_paper.launch)
-    _, known = by_heart.watched(forward, qkv())
-    monkeypatch.setattr(by_heart, "hooked", lambda: True)
-    assert known(*qkv()) is None
-    assert not WrittenDown.calls
-    assert by_heart.watched(forward, qkv())[1] is None
+    for listened, launched in ((True, 0), (False, 4), (True, 4)):
+        monkeypatch.setattr(by_heart, "hooked", lambda listened=listened: listened)
+        learn_three_times(forward)
+        assert len(WrittenDown.calls) == launched, listened
 
 
 # --- what is remembered ----------------------------------------------------------------------------------------
