@@ -30,20 +30,18 @@ class Form:
     REGISTERS: int  # of a thread of a consumer
     FEW: int  # of a thread of the producer
     EARLY: bool  # whether exponentials are kept ahead of the end of the product before
-    LAZY: bool  # whether sums are rescaled only where the maximum rises a lot
-    TURNS: bool  # whether consumers issue their products one after the other
     ORDER: int = 0  # of the pieces, see `schedule`
 
 
 FORMS = {
-    64: Form(3, 128, 64, 2, 160, 32, EARLY=False, LAZY=False, TURNS=True),
-    128: Form(2, 128, 128, 2, 240, 24, EARLY=True, LAZY=True, TURNS=False),
-    256: Form(2, 32, 256, 1, 240, 24, EARLY=True, LAZY=True, TURNS=True),
+    64: Form(3, 128, 64, 2, 160, 32, EARLY=False),
+    128: Form(2, 128, 128, 2, 240, 24, EARLY=True),
+    256: Form(2, 32, 256, 1, 240, 24, EARLY=True),
 }
 """By head_dim, padded: the fastest of those that were tried on an H200.
 
-At 64 no overlap inside a warpgroup pays: three of them overlap each other, in turns. At 128 there is room for
-two, each of which works out weights while its own product runs. 256 was made to fit, and not timed.
+At 64 no overlap inside a warpgroup pays: three of them overlap each other. At 128 there is room for two, each of
+which also works out weights while its own product runs. 256 was made to fit, and not timed.
 """
 
 MOST_REGISTERS = {3: 128, 2: 168}

@@ -8,7 +8,18 @@
 
 from __future__ import annotations
 
-from kernels.fa3.forward_softmax import add_row_sums, hide, lane_sums, rescaled, soften
+from kernels.fa3.forward_softmax import (
+    again_if_large,
+    for_lanes,
+    guess,
+    halves,
+    hide,
+    lane_sums,
+    like_rows_of,
+    round_two,
+    soften,
+    unpacked,
+)
 from kernels.fa3.schedule import CAUSAL, ROWS
 from kernels.hopper import (
     FIRST_BARRIER,
@@ -34,18 +45,10 @@ VALUES_FREE = gl.constexpr(FIRST_BARRIER.value + 5)
 
 
 @gluon.jit
-def pack(weights, dtype: gl.constexpr, FORM: gl.constexpr):
-    """Weights as wgmma takes them from registers: of 16 bits, in the same threads."""
-    OPERAND: gl.constexpr = gl.DotOperandLayout(0, score_layout(FORM.BLOCK_D), 2)
-    return gl.convert_layout(weights.to(dtype), OPERAND, assert_trivial=True)
-
-
-@gluon.jit
 def start_scores(q, rings, index, FORM: gl.constexpr):
     """Wait for key tile `index` and begin Q K^T."""
-    stage = index % STAGES
-    mbarrier.wait(rings[2].index(stage), parity(index, STAGES))
-    tile = rings[0].index(stage).reshape([FORM.BLOCK_K, FORM.BLOCK_D]).permute([1, 0])
+    wait_for_keys(rings, index)
+    tile = rings[0].index(index % STAGES).reshape([FORM.BLOCK_K, FORM.BLOCK_D]).permute([1, 0])
     empty = gl.full([ROWS, FORM.BLOCK_K], 0.0, gl.float32, score_layout(FORM.BLOCK_K))
     return warpgroup_mma(q, tile, empty, use_acc=False, is_async=True)
 
@@ -54,7 +57,13 @@ def start_scores(q, rings, index, FORM: gl.constexpr):
 def start_sums(packed, sums, rings, index, FORM: gl.constexpr):
     """Begin sums + P V with value tile `index`, which is there."""
     tile = rings[1].index(index % STAGES).reshape([FORM.BLOCK_K, FORM.BLOCK_D])
-    return warpgroup_mma(packed, tile, sums, is_async=True)
+    OPERAND: gl.constexpr = gl.DotOperandLayout(0, score_layout(FORM.BLOCK_D), 2)
+    return warpgroup_mma(unpacked(packed, tile.dtype, OPERAND), tile, sums, is_async=True)
+
+
+@gluon.jit
+def wait_for_keys(rings, index):
+    mbarrier.wait(rings[2].index(index % STAGES), parity(index, STAGES))
 
 
 @gluon.jit
@@ -72,7 +81,7 @@ def free(BARRIER: gl.constexpr, index, FORM: gl.constexpr):
 def pass_by(rings, index, count, FORM: gl.constexpr):
     """Let `count` tiles pass: a consumer without rows only keeps the rings turning."""
     for tile in range(index, index + count):
-        mbarrier.wait(rings[2].index(tile % STAGES), parity(tile, STAGES))
+        wait_for_keys(rings, tile)
         free(KEYS_FREE, tile, FORM)
         wait_for_values(rings, tile)
         free(VALUES_FREE, tile, FORM)
@@ -82,41 +91,50 @@ def pass_by(rings, index, count, FORM: gl.constexpr):
 def step(
     state, q, rings, index, scale_log2e, waits, follows, member, following, FORM: gl.constexpr
 ):
-    """Score tile `index`, and while its weights are worked out add what tile `index` - 1 weighs.
+    """Score tile `index` and add what tile `index` - 1 weighs, then work out the weights of tile `index`.
 
     `waits`, `follows`: whether another consumer's turn comes before this one, and after it `following`'s.
     """
     sums, running_max, row_sum, packed = state
     # step: Take turns
-    if FORM.TURNS:
-        wait_at_if(waits, TURN + member, 256)
+    wait_at_if(waits, TURN + member, 256)
     # step: Score the next tile early
     scores = start_scores(q, rings, index, FORM)
     if not FORM.EARLY:
         wait_for_values(rings, index - 1)
     sums = start_sums(packed, sums, rings, index - 1, FORM)
-    if FORM.TURNS:
-        arrive_at_if(follows, TURN + following, 256)
-    scores = warpgroup_mma_wait(1, deps=[scores])
+    arrive_at_if(follows, TURN + following, 256)
+    if FORM.EARLY:
+        scores = warpgroup_mma_wait(1, deps=[scores])
+    else:
+        scores, sums = warpgroup_mma_wait(0, deps=[scores, sums])
+        free(VALUES_FREE, index - 1, FORM)
     free(KEYS_FREE, index, FORM)
     # step: Softmax while the matrix units work
-    weights, running_max, factor = soften(scores, running_max, scale_log2e, False, FORM.LAZY)
-    row_sum = add_row_sums(row_sum, factor, weights)
+    # EARLY: this consumer's own product too; else those of the others.
+    dtype: gl.constexpr = rings[0].dtype
+    even, odd, weights, tile_sum = guess(scores, running_max, scale_log2e, dtype)
     if FORM.EARLY:
         # A wait here, for the next values, keeps the compiler from waiting for the product any earlier.
         wait_for_values(rings, index)
-    sums = warpgroup_mma_wait(0, deps=[sums])
-    free(VALUES_FREE, index - 1, FORM)
-    sums = rescaled(sums, factor, FORM.LAZY)
-    return sums, running_max, row_sum, pack(weights, rings[0].dtype, FORM)
+        sums, packed = warpgroup_mma_wait(0, deps=[sums, packed])
+        free(VALUES_FREE, index - 1, FORM)
+    state, packed = again_if_large(
+        even, odd, (weights, tile_sum), (sums, running_max, row_sum), scale_log2e, dtype
+    )
+    return state[0], state[1], state[2], packed
 
 
 @gluon.jit
-def look_at(q, rings, index, first_hidden, running_max, scale_log2e, FORM: gl.constexpr):
-    """Score tile `index`, which may be hidden in part. -> weights, maximum, and the factor for the sums"""
+def look_at(q, rings, index, first_hidden, sums_so_far, scale_log2e, FORM: gl.constexpr):
+    """Score tile `index`, which may be hidden in part. -> maximum, sum of a row, packed weights, factor for the sums"""
+    running_max, row_sum = sums_so_far
     scores = warpgroup_mma_wait(0, deps=[start_scores(q, rings, index, FORM)])
     free(KEYS_FREE, index, FORM)
-    return soften(hide(scores, first_hidden), running_max, scale_log2e, True, False)
+    weights, running_max, factor = soften(hide(scores, first_hidden), running_max, scale_log2e)
+    row_sum = row_sum * like_rows_of(factor, row_sum) + lane_sums(weights)
+    even, odd = halves(weights)
+    return running_max, row_sum, round_two(even, odd, rings[0].dtype), factor
 
 
 @gluon.jit
@@ -138,43 +156,52 @@ def attend(
     """
     _head, block, active, first, end, _slot = piece
     SCORES: gl.constexpr = score_layout(FORM.BLOCK_K)
-    dtype: gl.constexpr = rings[0].dtype
     running_max = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, SCORES))
     first_hidden = gl.full([ROWS], keys, gl.int32, gl.SliceLayout(1, SCORES))
     sums = gl.full([ROWS, FORM.BLOCK_D], 0.0, gl.float32, score_layout(FORM.BLOCK_D))
     row_sum = lane_sums(gl.full([ROWS, FORM.BLOCK_K], 0.0, gl.float32, SCORES))
     place = end - 1
+    shared_end = place  # before it, all consumers score the same tiles, in turns
     if FORM.ORDER == CAUSAL:
-        # Tiles from `place` on reach past the diagonal; before it, all queries of the piece see all keys.
+        # Of this consumer's tiles, those from `place` on reach past the diagonal; `own_end` is hidden altogether.
         offset = 1 + keys - queries
-        place = gl.minimum(place, gl.maximum(first, (block * ROWS + offset) // FORM.BLOCK_K))
-        query = (block + member) * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
+        shared_end = gl.minimum(place, gl.maximum(first, (block * ROWS + offset) // FORM.BLOCK_K))
+        query = (block + member) * ROWS
+        own_end = gl.maximum(first + 1, gl.cdiv(query + ROWS - 1 + offset, FORM.BLOCK_K))
+        own_end = gl.minimum(own_end, end)
+        place = gl.minimum(own_end - 1, gl.maximum(first, (query + offset) // FORM.BLOCK_K))
+        pass_by(rings, index, end - own_end, FORM)
+        index += end - own_end
+        query += gl.arange(0, ROWS, gl.SliceLayout(1, SCORES))
         first_hidden = gl.minimum(keys, query + offset)
-        for past in range(end - 1, place, -1):
+        for past in range(own_end - 1, place, -1):
             hidden = first_hidden - past * FORM.BLOCK_K
-            weights, running_max, factor = look_at(
-                q, rings, index, hidden, running_max, scale_log2e, FORM
+            running_max, row_sum, packed, factor = look_at(
+                q, rings, index, hidden, (running_max, row_sum), scale_log2e, FORM
             )
-            row_sum = add_row_sums(row_sum, factor, weights)
-            sums = rescaled(sums, factor, False)
-            sums = add_values(pack(weights, dtype, FORM), sums, rings, index, FORM)
+            sums *= like_rows_of(factor, sums)
+            sums = add_values(packed, sums, rings, index, FORM)
             index += 1
     hidden = first_hidden - place * FORM.BLOCK_K
-    weights, running_max, factor = look_at(q, rings, index, hidden, running_max, scale_log2e, FORM)
-    row_sum = add_row_sums(row_sum, factor, weights)
+    running_max, row_sum, packed, factor = look_at(
+        q, rings, index, hidden, (running_max, row_sum), scale_log2e, FORM
+    )
     if FORM.ORDER == CAUSAL:
-        sums = rescaled(sums, factor, False)
+        sums *= like_rows_of(factor, sums)
     if FORM.EARLY:
         wait_for_values(rings, index)
-    state = sums, running_max, row_sum, pack(weights, dtype, FORM)
+    state = sums, for_lanes(running_max, row_sum), row_sum, packed
 
     # In each step the consumers with rows issue their products one after the other.
     following = gl.where(member + 1 < active, member + 1, 0)
     for past in range(place - 1, first - 1, -1):
         index += 1
-        waits = (member > 0) | ((past < place - 1) & (active > 1))
-        follows = (active > 1) & ((following > 0) | (past > first))
+        waits = (past < shared_end) & ((member > 0) | ((past < shared_end - 1) & (active > 1)))
+        follows = (past < shared_end) & (active > 1) & ((following > 0) | (past > first))
         state = step(state, q, rings, index, scale_log2e, waits, follows, member, following, FORM)
     mbarrier.arrive(q_free)
     sums, running_max, row_sum, packed = state
+    running_max = gl.convert_layout(
+        gl.max(running_max, 1), gl.SliceLayout(1, SCORES), assert_trivial=True
+    )
     return add_values(packed, sums, rings, index, FORM), running_max, gl.sum(row_sum, 1)

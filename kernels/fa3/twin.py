@@ -31,6 +31,9 @@ from kernels.tiles import (
     write_step,
 )
 
+MOST_RISE = 13.0
+"""As in `forward_again`: powers of two that weights may become large before a row's maximum is renewed."""
+
 
 @triton.jit
 def attend(
@@ -59,7 +62,7 @@ def attend(
         )
     else:
         weights, running_max, running_sum, rescale = update_seldom(
-            scores, running_max, running_sum, scale_log2e, MASKED, MOST_RISE
+            scores, running_max, running_sum, scale_log2e, MOST_RISE
         )
     # step: Rescale, then add
     if BROKEN != "output-not-rescaled":
@@ -73,27 +76,21 @@ def attend(
 
 
 @triton.jit
-def update_seldom(
-    scores,
-    running_max,
-    running_sum,
-    scale_log2e,
-    MASKED: tl.constexpr,
-    MOST_RISE: tl.constexpr,
-):
-    """As `online_softmax_update`, but a row's maximum stays while it would rise by MOST_RISE or less.
+def update_seldom(scores, running_max, running_sum, scale_log2e, MOST_RISE: tl.constexpr):
+    """As `online_softmax_update`, but a row's maximum stays while its weights against the old one are not large.
 
-    In base-2 units, so that a weight is at most 2^MOST_RISE. What all weights of a row are measured against
-    cancels in the division, so the result is the same up to rounding; nothing is then rescaled.
+    They are summed in four parts, as a row lies in four threads of the GPU; where a part reaches 2^MOST_RISE, the
+    maximum of this tile is taken. What all weights of a row are measured against cancels in the division, so the
+    result is the same up to rounding; nothing is then rescaled.
     """
+    weights = tl.math.exp2(scores * scale_log2e - running_max[:, None])
+    parts = tl.reshape(weights, [scores.shape[0], scores.shape[1] // 8, 4, 2])
+    small = tl.sum(tl.sum(parts, 3), 1) < 2.0**MOST_RISE
     tile_max = tl.max(scores, 1) * scale_log2e
-    new_max = tl.where(tile_max > running_max + MOST_RISE, tile_max, running_max)
-    shift = new_max
-    if MASKED:
-        # A row that has seen nothing yet stays at -inf, and -inf - -inf would be NaN.
-        shift = tl.where(new_max == float("-inf"), 0.0, new_max)
-    weights = tl.math.exp2(scores * scale_log2e - shift[:, None])
-    rescale = tl.math.exp2(running_max - shift)
+    again = tl.min(small.to(tl.int32), 1) == 0
+    new_max = tl.where(again, tl.maximum(tile_max, running_max), running_max)
+    weights = tl.math.exp2(scores * scale_log2e - new_max[:, None])
+    rescale = tl.math.exp2(running_max - new_max)
     return weights, new_max, running_sum * rescale + tl.sum(weights, 1), rescale
 
 
@@ -227,11 +224,11 @@ def launch_forward(
     causal: bool,
     trace: Trace = None,
     broken: str | None = None,
-    most_rise: float = 0.0,
+    most_rise: float = MOST_RISE,
 ) -> tuple[Tensor, Tensor]:
     """q, k, v as in `kernels.attention`, nothing empty -> output like q, log_sum_exp [batch, heads, queries].
 
-    most_rise: by how much a row's maximum may rise before anything is rescaled, in base-2 units.
+    most_rise: as MOST_RISE; 0 renews every maximum in every step.
     For `kernels.trace`, with one tile of queries of one head: where to write every step, and what to leave out.
     """
     problem = Problem.of(q, k, causal)

@@ -12,6 +12,7 @@ from kernels.fa3 import short
 from kernels.fa3.forward import FORMS
 from kernels.fa3.merge import MERGED_ROWS, merge_kernel
 from kernels.fa3.schedule import MOST_PARTS, plan_for
+from kernels.fa3.twin import MOST_RISE
 from kernels.fa3.twin_pieces import forward_kernel, stream_kernel
 from kernels.problem import Problem
 from kernels.tile_sizes import padded
@@ -22,15 +23,6 @@ PROGRAMS = 132
 
 ROWS = 64
 """Queries of one group of warps."""
-
-RISE = 8.0
-"""As in `forward_kernel`: powers of two that a maximum may rise, where a width is lazy, before sums are rescaled."""
-
-
-def most_rise_of(head_dim: int) -> float:
-    """Powers of two that a row's maximum may rise before fa3 rescales, at this width; 0 where it always does."""
-    width = next(width for width in FORMS if head_dim <= width)
-    return RISE if FORMS[width].LAZY else 0.0
 
 
 def launch_twin(
@@ -89,7 +81,7 @@ def launch_pieces(
         forward_kernel[(programs,)](
             q, k, v, output, log_sum_exp, part, part_lse, *sizes, plan, scale_log2e, **known,
             CONSUMERS=form.CONSUMERS, BLOCK_Q=padded(rows), BLOCK_K=form.BLOCK_K, ORDER=order,
-            NEGATE=negate, MOST_RISE=most_rise_of(problem.head_dim),
+            NEGATE=negate, MOST_RISE=MOST_RISE,
         )  # fmt: skip
         if plan.share:
             tiles = -(-plan.blocks // form.CONSUMERS)

@@ -47,10 +47,11 @@ def flash(cut: Cut, broken: str | None) -> Walked:
     trace = pages, pages.shape[2], cut.query_start
     q, k, v = heads(cut.q, cut.k, cut.v)
     lazy: dict[str, float] = {}
-    if cut.implementation == "fa3" and broken is None:  # a mistake shows best where all is rescaled
-        from kernels.fa3.twin_launch import most_rise_of
+    if cut.implementation == "fa3":
+        from kernels.fa3.twin import MOST_RISE
 
-        lazy = {"most_rise": most_rise_of(cut.width)}
+        # A mistake shows best where all is rescaled.
+        lazy = {"most_rise": 0.0 if broken else MOST_RISE}
     with watching(cut, [pages]) as moved:
         output, lse = launch_forward(q, k, v, cut.scale, cut.causal, trace, broken, **lazy)
     pages = pages[:, : cut.rows].cpu()

@@ -21,12 +21,12 @@ def test_fa3_begins_with_the_tile_that_is_no_whole_one():
 
 @INTERPRETED
 @pytest.mark.parametrize("causal", [False, True])
-def test_at_some_widths_fa3_rescales_seldom(causal):
-    """A maximum may lag behind by 2^8: what it is measured against cancels, so sums and output are right still."""
+def test_fa3_rescales_seldom(causal):
+    """A maximum may lag behind by 2^13: what it is measured against cancels, so sums and output are right still."""
     q, k, v, _ = head(197, 128)
     found = walk(4 * q, k, v, "fa3", 2, 64, 32, causal=causal)
-    assert found.most_rise == pytest.approx(8 * 0.6931472)
-    assert walked("fa3", 197, 64).most_rise == walked("fa2", 197, 64).most_rise == 0
+    assert found.most_rise == pytest.approx(13 * 0.6931472)
+    assert walked("fa2", 197, 64).most_rise == 0
     assert walk(q, k, v, "fa3", broken="log-base").most_rise == 0
     rows = slice(found.query_start, found.query_start + found.rows)
     scores = found.scale * 4 * q[rows].double() @ k.double().T
@@ -44,7 +44,8 @@ def test_at_some_widths_fa3_rescales_seldom(causal):
         shift = step.running_max.double().nan_to_num(neginf=0.0)[:, None]
         weights = (scores[:, step.key_start :] - shift).exp()
         close(step.running_sum, weights.sum(1))
-        close(step.output, weights @ v.double()[step.key_start :])
+        size = weights.sum(1, keepdim=True).clamp_min(1)  # to 2^13 where the maximum lags
+        close(step.output / size, weights @ v.double()[step.key_start :] / size)
         before = step.running_max
     assert lagged > 0
     assert found.largest_error < 1e-5

@@ -71,7 +71,7 @@ def test_other_gpus_change_nothing():
 
 @INTERPRETED
 def test_the_constants_are_the_kernels():
-    from kernels.fa3 import forward_softmax, schedule, twin_launch
+    from kernels.fa3 import forward_again, schedule, twin, twin_launch
     from kernels.fa3.forward import FORMS
     from kernels.fa3.merge import MERGED_ROWS
     from kernels.traffic import loops_fa3
@@ -83,7 +83,7 @@ def test_the_constants_are_the_kernels():
     assert loops_fa3.MOST_PARTS == schedule.MOST_PARTS
     assert loops_fa3.ROWS == schedule.ROWS.value == twin_launch.ROWS
     assert twin_launch.PROGRAMS == PROGRAMS
-    assert forward_softmax.RISE.value == twin_launch.RISE
+    assert forward_again.MOST == 2.0**twin.MOST_RISE
     assert all(n * 64 % MERGED_ROWS[width] == 0 for width, (n, _) in BLOCKS_AND_KEYS.items())
 
 
