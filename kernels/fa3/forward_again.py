@@ -6,12 +6,15 @@ As text, because a branch that the warps of a group take each for itself is one 
 
 from __future__ import annotations
 
+import struct
+
 from kernels.hopper import gluon
 
 MOST = 2.0**13
 """What a thread's weights of one row and tile may add up to: the largest number of float16 is 2^16."""
 
-MOST_BITS = "0f46000000"
+MOST_BITS = f"0f{struct.pack('>f', MOST).hex().upper()}"
+"""The same as PTX writes it."""
 
 
 @gluon.constexpr_function
