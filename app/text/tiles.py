@@ -71,7 +71,7 @@ BEYOND = {
     ),
     "backward_title": "FlashAttention-3's backward pass",
     "backward": (
-        "It is not walked here: a program owns 128 keys and goes along all queries once, where FlashAttention-2 goes along the keys too, "
+        "It is not walked here: a program owns 128 keys and goes along the queries once, where FlashAttention-2 goes along the keys too, "
         "for dQ, and rebuilds every weight a second time. Each tile of keys has a share of dQ, and the shares are added up in "
         "memory, in float32. For this head in half precision it asks for {ours}, {shares} of that for the shares of dQ; the passes of "
         "FlashAttention-2 ask for {theirs} (formula, tiles of an H200)."
