@@ -23,10 +23,11 @@ class Shape:
     HEAD_DIM: int
     CONSUMERS: int  # warpgroups, of 64 queries each
     STAGES: int  # tiles of keys, and of values, in shared memory at once
+    Q_STAGES: int  # tiles of queries
     REGISTERS: int  # of a consumer's thread
     FEW: int  # of a producer's thread
     PROMOTE: bool  # add up tiles in float32
-    EARLY: bool
+    EARLY: bool  # wait for a step's tiles at the end of the step before
     LAZY: bool = False
     BYTES: bool = False  # weights by `weights_in_bytes`, where no key is hidden
     BLOCK_K: int = KEY_ROWS
@@ -34,9 +35,9 @@ class Shape:
 
 
 SHAPES = {
-    64: Shape(64, 3, 4, 160, 32, PROMOTE=False, EARLY=False, LAZY=True, BYTES=True),
-    128: Shape(128, 2, 5, 240, 24, PROMOTE=False, EARLY=True, LAZY=True, BYTES=True),
-    256: Shape(256, 2, 3, 240, 24, PROMOTE=False, EARLY=True, LAZY=True),
+    64: Shape(64, 3, 4, 2, 160, 32, PROMOTE=False, EARLY=False, LAZY=True, BYTES=True),
+    128: Shape(128, 2, 5, 2, 240, 24, PROMOTE=False, EARLY=True, LAZY=True, BYTES=True),
+    256: Shape(256, 2, 3, 1, 240, 24, PROMOTE=False, EARLY=True, LAZY=True),
 }
 
 

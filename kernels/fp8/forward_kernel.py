@@ -16,6 +16,7 @@ from kernels.hopper import (
     gl,
     gluon,
     mbarrier,
+    parity,
     tma,
     wait_at,
 )
@@ -51,11 +52,14 @@ def producer(descriptors, tiles, sizes, C: gl.constexpr):
     index = 0  # of the step, counted over all pieces
     for turn in range(gl.cdiv(total - gl.program_id(0), gl.num_programs(0))):
         batch_head, row, end = piece_at(turn, sizes, C)
-        mbarrier.wait(q_empty, (turn & 1) ^ 1)
-        mbarrier.expect(q_full, C.CONSUMERS * ROWS * C.HEAD_DIM)
+        slot = turn % C.Q_STAGES
+        mbarrier.wait(q_empty.index(slot), parity(turn, C.Q_STAGES) ^ 1)
+        q_bar = q_full.index(slot)
+        mbarrier.expect(q_bar, C.CONSUMERS * ROWS * C.HEAD_DIM)
         for member in gl.static_range(CONSUMERS):
             place = batch_head * q_rows + row + member * ROWS
-            tma.async_copy_global_to_shared(q_desc, [place, 0], q_full, q_tiles.index(member))
+            q_tile = q_tiles.index(slot * C.CONSUMERS + member)
+            tma.async_copy_global_to_shared(q_desc, [place, 0], q_bar, q_tile)
         kv_head = batch_head // group
         for step in range(0, end + 1):
             stage = index % C.STAGES
@@ -83,7 +87,7 @@ def consumer(
     tiles, sizes, scales, results, strides, scale_log2e, member: gl.constexpr, C: gl.constexpr
 ):
     """Attend for one block of 64 queries of each piece, and write its output and log-sum-exp."""
-    q_tiles, _, _, q_full, _, _ = tiles
+    q_tiles, _, _, q_full, q_empty, _ = tiles
     _, group, queries, keys, q_rows, k_rows, total = sizes
     q_scales, k_scales, v_scales, q_offsets, v_centres = scales
     index = 0
@@ -93,10 +97,12 @@ def consumer(
         # A consumer past the last block works on that one, with the others, and writes nothing.
         row = gl.minimum(first + member * ROWS, q_rows - ROWS)
         scale = gl.load(q_scales + (batch_head * q_rows + row) // ROWS) * scale_log2e
-        mbarrier.wait(q_full, turn & 1)
+        slot = turn % C.Q_STAGES
+        mbarrier.wait(q_full.index(slot), parity(turn, C.Q_STAGES))
         sums, shift, row_sum = attend(
-            q_tiles.index(member), tiles, index, end, row, first + 1 + keys - queries,
-            k_scales + kv_head * (k_rows // C.BLOCK_K), scale, queries, keys, C,
+            q_tiles.index(slot * C.CONSUMERS + member), q_empty.index(slot), tiles, index, end, row,
+            first + 1 + keys - queries, k_scales + kv_head * (k_rows // C.BLOCK_K), scale,
+            queries, keys, C,
         )  # fmt: skip
         index += end + 1
         if row == first + member * ROWS:
@@ -157,14 +163,18 @@ def forward_kernel(
     sizes = (heads, group, queries, keys, q_rows, k_rows, total)
     strides = (batch_stride, head_stride, row_stride)
     e4m3: gl.constexpr = gl.float8e4nv
-    q_tiles = gl.allocate_shared_memory(e4m3, [C.CONSUMERS, ROWS, C.HEAD_DIM], q_desc.layout)
+    q_tiles = gl.allocate_shared_memory(
+        e4m3, [C.Q_STAGES * C.CONSUMERS, ROWS, C.HEAD_DIM], q_desc.layout
+    )
     k_tiles = gl.allocate_shared_memory(e4m3, [C.STAGES, C.BLOCK_K, C.HEAD_DIM], k_desc.layout)
     v_tiles = gl.allocate_shared_memory(e4m3, [C.STAGES, C.HEAD_DIM, C.BLOCK_K], v_desc.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [C.Q_STAGES, 1], mbarrier.MBarrierLayout())
+    q_empty = gl.allocate_shared_memory(gl.int64, [C.Q_STAGES, 1], mbarrier.MBarrierLayout())
     full = gl.allocate_shared_memory(gl.int64, [C.STAGES, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(q_full, count=1)
-    mbarrier.init(q_empty, count=C.CONSUMERS)
+    Q_STAGES: gl.constexpr = C.Q_STAGES
+    for slot in gl.static_range(Q_STAGES):
+        mbarrier.init(q_full.index(slot), count=1)
+        mbarrier.init(q_empty.index(slot), count=C.CONSUMERS)
     STAGES: gl.constexpr = C.STAGES
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)

@@ -140,7 +140,7 @@ def end_with(state, tiles, index, C: gl.constexpr):
 
 @gluon.jit
 def attend(
-    q, tiles, index, end, row, seen, k_scales, scale, queries, keys, C: gl.constexpr
+    q, q_free, tiles, index, end, row, seen, k_scales, scale, queries, keys, C: gl.constexpr
 ):  # fmt: skip
     """What 64 queries from `row` on get from `end` key tiles. -> sums, shift, sum of a row
 
@@ -166,6 +166,5 @@ def attend(
         index += 1
         block_scale = gl.load(k_scales + place) * scale
         state = step(state, q, tiles, index, block_scale, first_hidden, False, C)
-    _, _, _, _, q_empty, _ = tiles
-    mbarrier.arrive(q_empty)
+    mbarrier.arrive(q_free)
     return end_with(state, tiles, index + 1, C)

@@ -1,8 +1,8 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportAssignmentType=false, reportOperatorIssue=false, reportIndexIssue=false, reportOptionalMemberAccess=false, reportReturnType=false
 """From scores to P in FP8 without exponentials: e4m3's byte is eight times a number's logarithm, nearly.
 
-Two scores go together through float16: a dozen instructions for four weights, where exponentials take twenty and
-wait for the special function unit. `kernels.fp8.reference.straight_exp2` is the same in torch, and says how far
+Two scores go together through float16: 13 instructions for four weights, where exponentials take 18, four of them in
+the special function unit. `kernels.fp8.reference.straight_exp2` is the same in torch, and says how far
 off it is. Scores fit in float16 because of how q and k are scaled (`kernels.fp8.quantized`).
 """
 
