@@ -43,7 +43,7 @@ def attention(
     """
     known = repeated(q, k, v, scale, causal, implementation)
     if known is not None:
-        return known
+        return known[0], known[1]
     check_query_key(q, k)
     check_same("v", v, k)
     scale = default_scale(q) if scale is None else float(scale)

@@ -51,7 +51,7 @@ class Implementation:
     forward_keeping: ForwardKeeping | None = None
     empty_kept: Callable[[Tensor, Tensor], Tensor] | None = None  # (q, k) -> `kept`, not filled
     differentiable: bool = False  # torch itself differentiates through `forward`
-    repeatable: bool = False  # `kernels.repeat` may launch again what it launched; it notes its launches
+    repeatable: bool = False  # notes its launches, so that `kernels.repeat` may make them again
     peer: bool = False  # other people's kernel, here for comparison
     worth: Callable[[Problem], bool] | None = (
         None  # where "auto" is to take it; None for everywhere
