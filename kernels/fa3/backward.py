@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from kernels.fa2.backward import launch_backward as launch_fa2
-from kernels.fa3.backward_edges import launch_finish, launch_prepare
+from kernels.fa3.backward_cut import ceil_div, cut_of
+from kernels.fa3.backward_edges import launch_finish, launch_parts, launch_prepare
 from kernels.fa3.backward_pass import pass_kernel
 from kernels.hopper import TensorDescriptor, copyable, describe, gl
 from kernels.implementation import Saved
 from kernels.problem import Problem
-from kernels.tiles import on_device_of, triton
+from kernels.tiles import on_device_of
 
 WIDE_HEAD_DIM, NARROW_HEAD_DIM, FEW_KEYS = 128, 32, 256
 """Beyond these fa2's backward pass is taken."""
@@ -76,7 +77,8 @@ def launch_one_pass(
     """Gradients like q, k and v, of a head of at most 128 dimensions.
 
     Memory beyond them: the float32 sums of dQ, with head_dim padded to 64 or 128 and queries to whole tiles,
-    and some 8 bytes a query. q, k, v and grad_output are copied where TMA cannot read them (`kernels.hopper.copyable`).
+    some 8 bytes a query, and of walks that are cut (`backward_cut`) dK and dV of each part in float32. q, k, v and
+    grad_output are copied where TMA cannot read them (`kernels.hopper.copyable`).
     """
     head_dim = saved.q.shape[-1]
     grads = [torch.empty_like(saved.q), rows_like(saved.k), rows_like(saved.v)]
@@ -105,7 +107,13 @@ def launch_pass(
     q, k, v = (copyable(t) for t in (saved.q, saved.k, saved.v))
     batch, kv_heads, keys, head_dim = k.shape
     block_d, block_q = 64 if head_dim <= 64 else 128, facts.shape[1]
-    pass_kernel[(triton.cdiv(keys, BLOCK_K) * batch * kv_heads,)](
+    slots, tiles = multiprocessors(q.device), ceil_div(keys, BLOCK_K) * batch * kv_heads
+    visits = ceil_div(q.shape[2], block_q) * (q.shape[1] // kv_heads)
+    whole, count = (tiles, 1) if saved.causal else cut_of(tiles, visits, slots)
+    parts = facts  # of nothing
+    if whole < tiles:
+        parts = facts.new_empty((tiles - whole, count, 2, BLOCK_K, block_d))
+    pass_kernel[(whole + (tiles - whole) * count,)](
         describe(q, block_q, block_d),
         describe(k, BLOCK_K, block_d),
         describe(v, BLOCK_K, block_d),
@@ -118,6 +126,7 @@ def launch_pass(
         grads[2],
         grads[1].stride(),
         grads[2].stride(),
+        parts,
         batch * kv_heads,
         q.shape[1],
         kv_heads,
@@ -126,7 +135,9 @@ def launch_pass(
         # Full: head by head, so that dQ of few heads stays in L2. Causal: tile by tile through all heads, the
         # longest walks first, so that the programs of a wave are equally long.
         batch * kv_heads if saved.causal else 1,
-        multiprocessors(q.device),
+        slots,
+        whole,
+        count,
         saved.scale,
         saved.scale * math.log2(math.e),
         HEAD_DIM=head_dim,
@@ -138,3 +149,5 @@ def launch_pass(
         num_warps=4,
         maxnreg=168,
     )
+    if whole < tiles:
+        launch_parts(parts, grads[1], grads[2], whole)

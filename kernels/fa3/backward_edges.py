@@ -1,5 +1,5 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
-"""Before and after the pass: two numbers for each query, and dQ from float32 sums."""
+"""Before and after the pass: two numbers for each query, and gradients from float32 sums."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kernels.tiles import (
     offsets_are_wide,
     on_device_of,
     place_of_program,
+    store_tile,
     tl,
     triton,
 )
@@ -118,6 +119,17 @@ def launch_prepare(
     return facts, turns
 
 
+@triton.jit
+def in_place(numbers, WIDTH: tl.constexpr):
+    """[64, WIDTH] from numbers as the threads of the pass held them.
+
+    They lie in the order: group of eight columns, warp, row of eight, pair of columns, upper or lower eight rows,
+    first or second of the pair.
+    """
+    turned = numbers.reshape([WIDTH // 8, 4, 8, 4, 2, 2]).permute(1, 4, 2, 0, 3, 5)
+    return turned.reshape([64, WIDTH])
+
+
 @triton.jit(do_not_specialize=["heads", "queries", "scale"])
 def finish_kernel(
     sums_ptr,
@@ -131,11 +143,7 @@ def finish_kernel(
     BLOCK_Q: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """dQ of 64 queries and 64 dimensions, from the sums as the threads of the pass held them.
-
-    Numbers lie in the order: group of eight columns, warp, row of eight, pair of columns, upper or lower eight
-    rows, first or second of the pair. A piece to which nobody has added holds nothing.
-    """
+    """dQ of 64 queries and 64 dimensions. A piece to which nobody has added holds nothing."""
     piece = tl.program_id(0).to(tl.int64)
     PIECES: tl.constexpr = BLOCK_Q * BLOCK_D // 4096
     tiles = tl.cdiv(queries, BLOCK_Q)
@@ -147,7 +155,7 @@ def finish_kernel(
         column = part * 64
     added = tl.load(turns_ptr + piece)
     flat = tl.load(sums_ptr + piece * 4096 + tl.arange(0, 4096), mask=added > 0, other=0.0)
-    sums = flat.reshape([8, 4, 8, 4, 2, 2]).permute(1, 4, 2, 0, 3, 5).reshape([64, 64])
+    sums = in_place(flat, 64)
     grad_q_head = head_pointer(grad_q_ptr, grad_q_strides, batch_head // heads, batch_head % heads)
     rows = row + tl.arange(0, 64)[:, None].to(tl.int64)
     columns = column + tl.arange(0, 64)[None, :].to(tl.int64)
@@ -176,4 +184,71 @@ def launch_finish(
             BLOCK_Q=block_q,
             BLOCK_D=block_d,
             num_warps=4,
+        )
+
+
+@triton.jit
+def sum_of_parts(place, parts, BLOCK_D: tl.constexpr):
+    """dK or dV of 64 keys, from the sums of each part of their walk, in the order of the parts. [64, BLOCK_D]"""
+    HELD: tl.constexpr = 64 * BLOCK_D
+    numbers = tl.zeros([HELD], tl.float32)
+    for _ in range(parts):
+        numbers += tl.load(place + tl.arange(0, HELD))
+        place += 4 * HELD
+    return in_place(numbers, BLOCK_D)
+
+
+@triton.jit(do_not_specialize=["kv_heads", "keys", "key_tiles", "whole", "parts"])
+def parts_kernel(
+    parts_ptr,
+    grad_k_ptr,
+    grad_v_ptr,
+    grad_k_strides,
+    grad_v_strides,
+    kv_heads,
+    keys,
+    key_tiles,
+    whole,
+    parts,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """dK and dV of 64 keys whose walk was cut into parts."""
+    tile, half = tl.program_id(0) // 2, tl.program_id(0) % 2
+    place = parts_ptr + (tile * parts * 4 + half).to(tl.int64) * (64 * BLOCK_D)
+    grad_k = sum_of_parts(place, parts, BLOCK_D)
+    grad_v = sum_of_parts(place + 2 * 64 * BLOCK_D, parts, BLOCK_D)
+    kv_row = ((whole + tile) // key_tiles).to(tl.int64)
+    batch, head = kv_row // kv_heads, kv_row % kv_heads
+    row = (whole + tile) % key_tiles * 128 + half * 64
+    store_tile(
+        head_pointer(grad_k_ptr, grad_k_strides, batch, head),
+        grad_k, row, keys, grad_k_strides[2:], HEAD_DIM, 64, BLOCK_D, WIDE,
+    )  # fmt: skip
+    store_tile(
+        head_pointer(grad_v_ptr, grad_v_strides, batch, head),
+        grad_v, row, keys, grad_v_strides[2:], HEAD_DIM, 64, BLOCK_D, WIDE,
+    )  # fmt: skip
+
+
+def launch_parts(parts: Tensor, grad_k: Tensor, grad_v: Tensor, whole: int) -> None:
+    """Fill dK and dV of the tiles of keys behind the first `whole`, from parts [tiles, parts, 2, 128, block_d]."""
+    _, kv_heads, keys, head_dim = grad_k.shape
+    with on_device_of(grad_k):
+        parts_kernel[(parts.shape[0] * 2,)](
+            parts,
+            grad_k,
+            grad_v,
+            grad_k.stride(),
+            grad_v.stride(),
+            kv_heads,
+            keys,
+            triton.cdiv(keys, parts.shape[3]),
+            whole,
+            parts.shape[1],
+            HEAD_DIM=head_dim,
+            BLOCK_D=parts.shape[4],
+            WIDE=offsets_are_wide(grad_k, grad_v),
+            num_warps=8,
         )

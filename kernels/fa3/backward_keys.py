@@ -9,7 +9,6 @@ as they lie in registers, and nothing computed must be turned round. Only dS goe
 from __future__ import annotations
 
 from kernels.fa3.backward_order import visit_of
-from kernels.fa3.backward_turns import PIECE_ROWS, PIECE_WIDTH
 from kernels.hopper import (
     arrive_at,
     fence_async_shared,
@@ -42,12 +41,29 @@ def ask(WHAT: gl.constexpr, GROUP: gl.constexpr, tile):
     wait_at(WHAT + GROUP * 2 + tile, 256)
 
 
+@gluon.constexpr_function
+def pieces_of(head_dim, padded):
+    """Where pieces begin, and their widths, powers of two, that make up a head: 96 is 64 and 32, not 128."""
+    pieces, first, width = [], 0, padded
+    while first < head_dim:
+        while width > 16 and first + width > -(-head_dim // 16) * 16:
+            width //= 2
+        pieces.append((first, width))
+        first += width
+    return pieces
+
+
 @gluon.jit
-def start_scores(mine, theirs):
+def start_scores(mine, theirs, HEAD_DIM: gl.constexpr):
     """S = K Q^T or dP = V dO^T of this group's keys and a tile of queries, in flight. [GROUP_KEYS, BLOCK_Q]"""
     BLOCK_Q: gl.constexpr = theirs.shape[0]
-    nothing = gl.zeros([GROUP_KEYS, BLOCK_Q], gl.float32, score_layout(BLOCK_Q))
-    return warpgroup_mma(mine, theirs.permute((1, 0)), nothing, use_acc=False, is_async=True)
+    pieces: gl.constexpr = pieces_of(HEAD_DIM, theirs.shape[1])
+    scores = gl.zeros([GROUP_KEYS, BLOCK_Q], gl.float32, score_layout(BLOCK_Q))
+    for i in gl.static_range(len(pieces)):
+        left = mine.slice(pieces[i][0], pieces[i][1], dim=1)
+        right = theirs.slice(pieces[i][0], pieces[i][1], dim=1).permute((1, 0))
+        scores = warpgroup_mma(left, right, scores, use_acc=i > 0, is_async=True)
+    return scores
 
 
 @gluon.jit
@@ -81,17 +97,29 @@ def hide(weights, query_start, first_key, queries, keys, CAUSAL: gl.constexpr):
     return weights
 
 
+@gluon.constexpr_function
+def held_layout():
+    """Of [many, 256]: each thread of a group has four numbers side by side of every other row."""
+    return gl.BlockedLayout([1, 4], [1, 32], [2, 2], [1, 0])
+
+
+@gluon.jit
+def as_held(tile):
+    """[64, width] as [width / 4, 256] in the order of threads, each one's numbers in fours.
+
+    Stored so without a conflict or a gap; `in_place` of backward_edges turns the order back.
+    """
+    WIDTH: gl.constexpr = tile.shape[1]
+    layout: gl.constexpr = held_layout()
+    parts = tile.reshape([4, 2, 8, WIDTH // 8, 4, 2]).permute((3, 0, 2, 4, 1, 5))
+    return gl.convert_layout(parts.reshape([WIDTH // 4, 256]), layout, assert_trivial=True)
+
+
 @gluon.jit
 def hand_over(grad_q, pieces, filled, emptied, step, GROUP: gl.constexpr):
-    """Leave this group's part of the `step`-th tile of dQ to the warp that adds it.
-
-    The numbers lie in the order of threads, each one's in fours: stored and added without a conflict or a gap.
-    """
-    layout: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [2, 2], [1, 0])
-    parts = grad_q.reshape([4, 2, 8, 8, 4, 2]).permute((3, 0, 2, 4, 1, 5))
-    piece = gl.convert_layout(parts.reshape([PIECE_ROWS, PIECE_WIDTH]), layout, assert_trivial=True)
+    """Leave this group's part of the `step`-th tile of dQ to the warp that adds it."""
     mbarrier.wait(emptied.index(GROUP), (step & 1) ^ 1)
-    pieces.index(GROUP).store(piece)
+    pieces.index(GROUP).store(as_held(grad_q))
     fence_async_shared()
     mbarrier.arrive(filled.index(GROUP), count=1)
 
@@ -107,9 +135,41 @@ def exchange(grad_scores, grad_scores_tiles, step, GROUP: gl.constexpr):
 
 
 @gluon.jit
+def all_keys(tiles, step):
+    """The program's tile of K or V, [keys, head_dim], as this step reads it.
+
+    There is one; that its place among `tiles` is always 0 the compiler does not know. It makes the descriptors of
+    products anew in every step then: kept, they took some 30 registers of each thread, and half of them spilled.
+    """
+    return tiles.index(step >> 30).reshape([tiles.shape[3], tiles.shape[4]])
+
+
+@gluon.jit
+def weigh(
+    k_all, v_tiles, q, grad_output, facts, step, query_start, first_key, queries, keys, scale_log2e,
+    GROUP: gl.constexpr, HEAD_DIM: gl.constexpr, CAUSAL: gl.constexpr,
+):  # fmt: skip
+    """P and dP of this group's keys and a tile of queries, both [GROUP_KEYS, BLOCK_Q]."""
+    BLOCK_Q: gl.constexpr = q.shape[0]
+    BLOCK_K: gl.constexpr = k_all.shape[0]
+    scores = start_scores(k_all.slice(GROUP * GROUP_KEYS, GROUP_KEYS), q, HEAD_DIM)
+    v = all_keys(v_tiles, step).slice(GROUP * GROUP_KEYS, GROUP_KEYS)
+    grad_weights = start_scores(v, grad_output, HEAD_DIM)
+    scores = warpgroup_mma_wait(1, deps=[scores])
+    log_sum_exp = facts.slice(0, 1).load(score_layout(BLOCK_Q))
+    weights = gl.exp2(scores * scale_log2e - log_sum_exp)
+    if BLOCK_Q == BLOCK_K:  # ptxas moves this wait up, in front of the exponentials
+        grad_weights = warpgroup_mma_wait(0, deps=[grad_weights])
+    weights = hide(weights, query_start, first_key, queries, keys, CAUSAL)
+    if BLOCK_Q < BLOCK_K:  # but not past the branch in `hide`; timed so at head_dim 128 only
+        grad_weights = warpgroup_mma_wait(0, deps=[grad_weights])
+    return weights, grad_weights
+
+
+@gluon.jit
 def one_query_tile(
-    grads, k, v, k_all, rings, barriers, step, query_start, first_key, queries, keys, scale_log2e,
-    FIRST: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
+    grads, k_tiles, v_tiles, rings, barriers, step, query_start, first_key, queries, keys, scale_log2e,
+    FIRST: gl.constexpr, GROUP: gl.constexpr, HEAD_DIM: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """dK and dV of this tile, and dQ of the one before. -> (dK, dV)
 
@@ -128,14 +188,12 @@ def one_query_tile(
     grad_output = grad_output_ring.index(slot).reshape([BLOCK_Q, BLOCK_D])
     facts = facts_ring.index(slot)
 
+    k_all = all_keys(k_tiles, step)
     mbarrier.wait(full.index(slot), phase)
-    scores = start_scores(k, q)
-    mbarrier.wait(full.index(STAGES + slot), phase)
-    grad_weights = start_scores(v, grad_output)
-    scores = warpgroup_mma_wait(1, deps=[scores])
-    weights = gl.exp2(scores * scale_log2e - facts.slice(0, 1).load(layout))
-    grad_weights = warpgroup_mma_wait(0, deps=[grad_weights])
-    weights = hide(weights, query_start, first_key, queries, keys, CAUSAL)
+    weights, grad_weights = weigh(
+        k_all, v_tiles, q, grad_output, facts, step, query_start, first_key, queries, keys, scale_log2e,
+        GROUP, HEAD_DIM, CAUSAL,
+    )  # fmt: skip
 
     # step: Gradients of K and V
     # What is handed through a wait keeps its registers until the product has read them.
@@ -151,7 +209,6 @@ def one_query_tile(
         ask(WRITTEN, 1 - GROUP, (step - 1) & 1)
         grad_q = start_grad_q(grad_scores_tiles.index((step - 1) & 1), k_all, GROUP, BLOCK_Q)
         grad_v, weights_half = warpgroup_mma_wait(1, deps=[grad_v, weights_half])
-    mbarrier.arrive(empty.index(STAGES + slot), count=1)
     grad_k = warpgroup_mma(grad_scores, q, grad_k, is_async=True)
     if not FIRST:
         grad_q = warpgroup_mma_wait(1, deps=[grad_q])
@@ -163,11 +220,15 @@ def one_query_tile(
 
 
 @gluon.jit
-def put(base, stride, tile, first_row, rows, HEAD_DIM: gl.constexpr):
-    """Write rows of one head, inside its edges, 16 bytes at a time. Rows begin at multiples of 16 bytes."""
+def put(base, stride, tile, room, first_row, rows, HEAD_DIM: gl.constexpr):
+    """Write rows of one head, inside its edges, 16 bytes at a time, through `room` in shared memory.
+
+    Rows begin at multiples of 16 bytes.
+    """
     WIDTH: gl.constexpr = tile.shape[1]
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [256 // WIDTH, WIDTH // 8], [4, 1], [1, 0])
-    tile = gl.convert_layout(tile.to(base.dtype.element_ty), layout)
+    room.store(tile.to(base.dtype.element_ty))
+    tile = room.load(layout)
     row = first_row + gl.arange(0, tile.shape[0], gl.SliceLayout(1, layout))[:, None]
     column = gl.arange(0, WIDTH, gl.SliceLayout(0, layout))[None, :]
     start = gl.multiple_of(base, 16) + row.to(gl.int64) * gl.multiple_of(stride, 8)
@@ -175,19 +236,25 @@ def put(base, stride, tile, first_row, rows, HEAD_DIM: gl.constexpr):
 
 
 @gluon.jit
+def put_part(room, tile):
+    """Write the float32 sums of a part of the walk."""
+    layout: gl.constexpr = held_layout()
+    row = gl.arange(0, tile.shape[1] // 4, gl.SliceLayout(1, layout))[:, None]
+    column = gl.arange(0, 256, gl.SliceLayout(0, layout))[None, :]
+    gl.store(gl.multiple_of(room, 16) + row * 256 + column, as_held(tile))
+
+
+@gluon.jit
 def work_on_keys(
-    k_tile, v_tile, kv_full, rings, barriers, walk, outputs, first_key, queries, keys, scale, scale_log2e,
+    k_tiles, v_tiles, kv_full, rings, barriers, walk, outputs, first_key, queries, keys, scale, scale_log2e,
     GROUP: gl.constexpr, HEAD_DIM: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """Four warps, from the first tile of queries of the walk to the last. `first_key`: of both groups' tile."""
     BLOCK_Q: gl.constexpr = rings[0].shape[3]
-    BLOCK_D: gl.constexpr = k_tile.shape[3]
+    BLOCK_D: gl.constexpr = k_tiles.shape[4]
     other: gl.constexpr = 1 - GROUP
     total = walk[1]
     first_key += GROUP * GROUP_KEYS
-    k_all = k_tile.reshape([k_tile.shape[2], BLOCK_D])
-    k = k_all.slice(GROUP * GROUP_KEYS, GROUP_KEYS)
-    v = v_tile.reshape([k_tile.shape[2], BLOCK_D]).slice(GROUP * GROUP_KEYS, GROUP_KEYS)
     zeros = gl.zeros([GROUP_KEYS, BLOCK_D], gl.float32, score_layout(BLOCK_D))
     grads = (zeros, zeros)
     tell(READ, GROUP, 0)
@@ -195,20 +262,26 @@ def work_on_keys(
     mbarrier.wait(kv_full, 0)
     _, _, tile = visit_of(0, walk)
     grads = one_query_tile(
-        grads, k, v, k_all, rings, barriers, 0, tile * BLOCK_Q, first_key, queries, keys, scale_log2e,
-        True, GROUP, STAGES, CAUSAL,
+        grads, k_tiles, v_tiles, rings, barriers, 0, tile * BLOCK_Q, first_key, queries, keys, scale_log2e,
+        True, GROUP, HEAD_DIM, STAGES, CAUSAL,
     )  # fmt: skip
     for step in range(1, total):
         _, _, tile = visit_of(step, walk)
         grads = one_query_tile(
-            grads, k, v, k_all, rings, barriers, step, tile * BLOCK_Q, first_key, queries, keys,
-            scale_log2e, False, GROUP, STAGES, CAUSAL,
+            grads, k_tiles, v_tiles, rings, barriers, step, tile * BLOCK_Q, first_key, queries, keys,
+            scale_log2e, False, GROUP, HEAD_DIM, STAGES, CAUSAL,
         )  # fmt: skip
     ask(READ, other, total & 1)  # so that no arrival is left over
     ask(WRITTEN, other, (total - 1) & 1)
-    last = start_grad_q(rings[3].index((total - 1) & 1), k_all, GROUP, BLOCK_Q)
+    last = start_grad_q(rings[3].index((total - 1) & 1), all_keys(k_tiles, 0), GROUP, BLOCK_Q)
     last = warpgroup_mma_wait(0, deps=[last])
     hand_over(last, rings[4], barriers[2], barriers[3], total - 1, GROUP)
-    grad_k_head, grad_k_strides, grad_v_head, grad_v_strides = outputs
-    put(grad_k_head, grad_k_strides, grads[0] * scale, first_key, keys, HEAD_DIM)
-    put(grad_v_head, grad_v_strides, grads[1], first_key, keys, HEAD_DIM)
+    grad_k_head, grad_k_rows, grad_v_head, grad_v_rows, part, parts = outputs
+    if parts == 1:
+        # Only this group has read its half of V.
+        room = all_keys(v_tiles, 0).slice(GROUP * GROUP_KEYS, GROUP_KEYS)
+        put(grad_k_head, grad_k_rows, grads[0] * scale, room, first_key, keys, HEAD_DIM)
+        put(grad_v_head, grad_v_rows, grads[1], room, first_key, keys, HEAD_DIM)
+    else:
+        put_part(part + GROUP * (GROUP_KEYS * BLOCK_D), grads[0] * scale)
+        put_part(part + (2 + GROUP) * (GROUP_KEYS * BLOCK_D), grads[1])

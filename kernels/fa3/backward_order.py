@@ -6,6 +6,9 @@ order, so each query tile takes its additions in a fixed one. To keep the progra
 begins its walk one or two tiles behind its neighbour: when a program comes to a tile, the one before it in
 the order has just left.
 
+Where the last wave would leave many multiprocessors idle, its walks are cut into parts, each with a ticket of its
+own: a part of a walk is a walk, over the tiles of queries of the part.
+
 Programs draw tickets, and the `slots` tickets that fit on the GPU at once are a wave. A tile of queries takes
 the key tiles of an earlier wave first; inside a wave those of the same head in falling order, from the one that
 begins nearest before it, round to the one that begins behind it. Whoever is waited for has drawn a ticket of an
@@ -37,19 +40,44 @@ def last_key_tile(query_tile, queries, keys, BLOCK_Q: gl.constexpr, BLOCK_K: gl.
 
 
 @gluon.jit
-def key_tile_of(ticket, key_tiles, kv_rows, together, slots):
-    """-> which kv head (batch * kv_heads + kv_head) and tile of keys, and the head's first and last of its wave.
+def place_of(ticket, wave, key_tiles, here, slots):
+    """-> which of `here` that take tickets in turns, the tile of keys, and the first and last of this wave.
 
-    `together` heads take tickets in turns, tile by tile; then the next ones do.
+    `wave`: the first ticket of the wave, counted like `ticket` from the first of these.
     """
-    wave, chunk = ticket // slots * slots, ticket // (together * key_tiles)
-    here = gl.minimum(together, kv_rows - chunk * together)
-    ticket -= chunk * (together * key_tiles)
-    wave -= chunk * (together * key_tiles)
     among, tile = ticket % here, ticket // here
     first = (gl.maximum(0, wave - among) + here - 1) // here
     last = (wave + slots - among + here - 1) // here - 1
-    return chunk * together + among, tile, first, gl.minimum(key_tiles - 1, last)
+    return among, tile, first, gl.minimum(key_tiles - 1, last)
+
+
+@gluon.jit
+def key_tile_of(ticket, key_tiles, kv_rows, together, slots, whole, parts):
+    """-> which kv head (batch * kv_heads + kv_head), tile of keys, part of its walk, and of how many; and the
+    first and last tile that the head, or this part of it, has in this wave.
+
+    `together` heads take tickets in turns, tile by tile; then the next ones do. Behind the first `whole` tickets,
+    which are full waves, the `parts` of a head take their place; `together` is 1 there.
+    """
+    wave = ticket // slots * slots
+    if ticket < whole:
+        chunk = ticket // (together * key_tiles)
+        here = gl.minimum(together, kv_rows - chunk * together)
+        skipped = chunk * (together * key_tiles)
+        among, tile, first, last = place_of(
+            ticket - skipped, wave - skipped, key_tiles, here, slots
+        )
+        kv_row, part, count = chunk * together + among, among * 0, among * 0 + 1
+    else:
+        # Counted as if all tiles before had been cut too.
+        skipped = whole - whole * parts
+        head = (ticket - skipped) // (parts * key_tiles)
+        skipped += head * (parts * key_tiles)
+        part, tile, first, last = place_of(
+            ticket - skipped, wave - skipped, key_tiles, parts, slots
+        )
+        kv_row, count = head, parts
+    return kv_row, tile, part, count, first, last
 
 
 @gluon.jit
@@ -79,9 +107,11 @@ def turn(
 def visit_of(step, walk):
     """-> the number of the visit, the head of the group, and the tile of queries.
 
-    `walk`: the visit it begins with, how many there are, the first tile of queries, and the tiles of each head.
+    `walk`: the visit it begins with, how many there are, the first tile of queries, the tiles of each head, and the
+    visits in the parts before.
     """
-    start, total, first_query, per_head = walk
+    start, total, first_query, per_head, before = walk
     visit = start + step
     visit = gl.where(visit >= total, visit - total, visit)
-    return visit, visit // per_head, first_query + visit % per_head
+    place = before + visit
+    return visit, place // per_head, first_query + place % per_head

@@ -20,7 +20,7 @@ def bring(
     q_desc, grad_output_desc, facts_desc, rings, barriers, batch, first_head, heads, query_tiles, walk,
     STAGES: gl.constexpr,
 ):  # fmt: skip
-    """The warp that loads: Q with the facts of its queries, and dO, tile after tile of the walk."""
+    """The warp that loads: Q and dO and the facts of their queries, tile after tile of the walk."""
     q_ring, grad_output_ring, facts_ring = rings[0], rings[1], rings[2]
     full, empty = barriers
     BLOCK_Q: gl.constexpr = q_ring.shape[3]
@@ -28,21 +28,21 @@ def bring(
         _, member, tile = visit_of(step, walk)
         slot, phase = step % STAGES, parity(step, STAGES) ^ 1
         head = first_head + member
-        mbarrier.wait(empty.index(slot), phase)
-        q_full = full.index(slot)
-        mbarrier.expect(q_full, q_desc.block_type.nbytes + facts_desc.block_type.nbytes)
-        tma.async_copy_global_to_shared(
-            q_desc, [batch, head, tile * BLOCK_Q, 0], q_full, q_ring.index(slot)
-        )
+        place = [batch, head, tile * BLOCK_Q, 0]
         facts = ((batch * heads + head) * query_tiles + tile) * 2
-        tma.async_copy_global_to_shared(facts_desc, [facts, 0], q_full, facts_ring.index(slot))
-        mbarrier.wait(empty.index(STAGES + slot), phase)
-        grad_output_full = full.index(STAGES + slot)
-        mbarrier.expect(grad_output_full, grad_output_desc.block_type.nbytes)
+        mbarrier.wait(empty.index(slot), phase)
+        there = full.index(slot)
+        mbarrier.expect(
+            there,
+            q_desc.block_type.nbytes
+            + facts_desc.block_type.nbytes
+            + grad_output_desc.block_type.nbytes,
+        )
+        tma.async_copy_global_to_shared(q_desc, place, there, q_ring.index(slot))
+        tma.async_copy_global_to_shared(facts_desc, [facts, 0], there, facts_ring.index(slot))
         tma.async_copy_global_to_shared(
-            grad_output_desc, [batch, head, tile * BLOCK_Q, 0], grad_output_full,
-            grad_output_ring.index(slot),
-        )  # fmt: skip
+            grad_output_desc, place, there, grad_output_ring.index(slot)
+        )
 
 
 @gluon.jit
@@ -82,37 +82,41 @@ def head_of(base, strides, batch, head):
 
 @gluon.jit
 def bring_keys(k_desc, v_desc, batch, head, first_key):
-    """Start to load this program's K and V. -> both tiles, and the mbarrier that opens when they are there"""
-    k_tile = gl.allocate_shared_memory(k_desc.dtype, k_desc.block_shape, k_desc.layout)
-    v_tile = gl.allocate_shared_memory(v_desc.dtype, v_desc.block_shape, v_desc.layout)
+    """Start to load this program's K and V. -> both, as `all_keys` takes them, and the mbarrier that opens then"""
+    shape: gl.constexpr = [1, 1, 1, k_desc.block_shape[2], k_desc.block_shape[3]]
+    k_tiles = gl.allocate_shared_memory(k_desc.dtype, shape, k_desc.layout)
+    v_tiles = gl.allocate_shared_memory(v_desc.dtype, shape, v_desc.layout)
     there = made(1, 1).index(0)
     fence_async_shared()
     mbarrier.expect(there, k_desc.block_type.nbytes + v_desc.block_type.nbytes)
-    tma.async_copy_global_to_shared(k_desc, [batch, head, first_key, 0], there, k_tile)
-    tma.async_copy_global_to_shared(v_desc, [batch, head, first_key, 0], there, v_tile)
-    return k_tile, v_tile, there
+    place = [batch, head, first_key, 0]
+    tma.async_copy_global_to_shared(k_desc, place, there, k_tiles.index(0))
+    tma.async_copy_global_to_shared(v_desc, place, there, v_tiles.index(0))
+    return k_tiles, v_tiles, there
 
 
 @gluon.jit
 def walk_of(
-    key_tile, first_tile, last_tile, group, queries, keys,
+    key_tile, part, parts, first_tile, last_tile, group, queries, keys,
     BLOCK_Q: gl.constexpr, BLOCK_K: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
-    """The walk of this key tile over the tiles of queries that see it, as `visit_of` takes it."""
+    """This part of the walk of this key tile over the tiles of queries that see it, as `visit_of` takes it."""
     first_query = key_tile * 0
     if CAUSAL:
         first_query = first_query_tile(key_tile, queries, keys, BLOCK_Q, BLOCK_K)
     per_head = gl.cdiv(queries, BLOCK_Q) - first_query
+    before = per_head * group * part // parts
+    total = per_head * group * (part + 1) // parts - before
     start = key_tile * 0
     if not CAUSAL:
-        start = start_of_walk(key_tile, first_tile, last_tile, per_head * group)
-    return start, per_head * group, first_query, per_head
+        start = start_of_walk(key_tile, first_tile, last_tile, total)
+    return start, total, first_query, per_head, before
 
 
 @gluon.jit(
     do_not_specialize=[
-        "ticket_ptr", "kv_rows", "heads", "kv_heads", "queries", "keys", "together", "slots", "scale",
-        "scale_log2e",
+        "ticket_ptr", "kv_rows", "heads", "kv_heads", "queries", "keys", "together", "slots", "whole",
+        "parts", "scale", "scale_log2e",
     ]
 )  # fmt: skip
 def pass_kernel(
@@ -128,6 +132,7 @@ def pass_kernel(
     grad_v_ptr,
     grad_k_strides,
     grad_v_strides,
+    parts_ptr,
     kv_rows,
     heads,
     kv_heads,
@@ -135,6 +140,8 @@ def pass_kernel(
     keys,
     together,
     slots,
+    whole,
+    parts,
     scale,
     scale_log2e,
     HEAD_DIM: gl.constexpr,
@@ -144,34 +151,39 @@ def pass_kernel(
     REGISTERS: gl.constexpr,
     FEW_REGISTERS: gl.constexpr,
 ):
-    """One program: one tile of keys of one kv head, against all queries of the heads that share it."""
+    """One program: one tile of keys of one kv head, against the queries of the heads that share it, or a part."""
     BLOCK_Q: gl.constexpr = q_desc.block_shape[2]
     BLOCK_K: gl.constexpr = k_desc.block_shape[2]
     ticket = gl.atomic_add(ticket_ptr, 1, sem="relaxed")
-    kv_row, key_tile, first_tile, last_tile = key_tile_of(
-        ticket, gl.cdiv(keys, BLOCK_K), kv_rows, together, slots
+    key_tiles = gl.cdiv(keys, BLOCK_K)
+    kv_row, key_tile, part, count, first_tile, last_tile = key_tile_of(
+        ticket, key_tiles, kv_rows, together, slots, whole, parts
     )
     batch, kv_head, group = kv_row // kv_heads, kv_row % kv_heads, heads // kv_heads
     first_head, query_tiles = kv_head * group, gl.cdiv(queries, BLOCK_Q)
-    walk = walk_of(key_tile, first_tile, last_tile, group, queries, keys, BLOCK_Q, BLOCK_K, CAUSAL)
-    k_tile, v_tile, kv_full = bring_keys(k_desc, v_desc, batch, kv_head, key_tile * BLOCK_K)
+    walk = walk_of(
+        key_tile, part, count, first_tile, last_tile, group, queries, keys, BLOCK_Q, BLOCK_K, CAUSAL
+    )
+    k_tiles, v_tiles, kv_full = bring_keys(k_desc, v_desc, batch, kv_head, key_tile * BLOCK_K)
 
     rings = made_rings(q_desc, facts_desc, sums_desc, BLOCK_K, STAGES)
-    full, empty, filled, emptied = made(2 * STAGES, 1), made(2 * STAGES, 2), made(2, 1), made(2, 1)
+    full, empty, filled, emptied = made(STAGES, 1), made(STAGES, 2), made(2, 1), made(2, 1)
     fence_async_shared()
     barriers = (full, empty, filled, emptied)
     grad_k_head, grad_k_rows = head_of(grad_k_ptr, grad_k_strides, batch, kv_head)
     grad_v_head, grad_v_rows = head_of(grad_v_ptr, grad_v_strides, batch, kv_head)
-    outputs = (grad_k_head, grad_k_rows, grad_v_head, grad_v_rows)
+    held = 2 * BLOCK_K * q_desc.block_shape[3]  # dK and dV of a tile
+    mine = ((kv_row * key_tiles + key_tile - whole) * parts + part).to(gl.int64) * held
+    outputs = (grad_k_head, grad_k_rows, grad_v_head, grad_v_rows, parts_ptr + mine, count)
     first_row = batch * heads + first_head
     gl.warp_specialize(
         [
             (work_on_keys, (
-                k_tile, v_tile, kv_full, rings, barriers, walk, outputs, key_tile * BLOCK_K, queries, keys,
+                k_tiles, v_tiles, kv_full, rings, barriers, walk, outputs, key_tile * BLOCK_K, queries, keys,
                 scale, scale_log2e, 0, HEAD_DIM, STAGES, CAUSAL,
             )),
             (work_on_keys, (
-                k_tile, v_tile, kv_full, rings, barriers, walk, outputs, key_tile * BLOCK_K, queries, keys,
+                k_tiles, v_tiles, kv_full, rings, barriers, walk, outputs, key_tile * BLOCK_K, queries, keys,
                 scale, scale_log2e, 1, HEAD_DIM, STAGES, CAUSAL,
             )),
             (bring, (

@@ -17,7 +17,8 @@ from torch import Tensor
 from kernels.fa2.backward import launch_backward as launch_fa2
 from kernels.fa3 import backward_order, backward_pass
 from kernels.fa3.backward import BLOCK_K, BLOCK_Q, in_one_pass, rows_like
-from kernels.fa3.backward_edges import PIECE, launch_finish, launch_prepare
+from kernels.fa3.backward_cut import ceil_div, cut_of
+from kernels.fa3.backward_edges import PIECE, launch_finish, launch_parts, launch_prepare
 from kernels.fa3.twin_pieces import in_plain_triton
 from kernels.implementation import Saved
 from kernels.problem import Problem
@@ -37,7 +38,9 @@ PROGRAMS = 132
 """One for each multiprocessor of an H100 SXM or an H200: the tickets of a wave."""
 
 first_query_tile = in_plain_triton(backward_order.first_query_tile)
-key_tile_of = in_plain_triton(backward_order.key_tile_of)
+key_tile_of = in_plain_triton(
+    backward_order.key_tile_of, place_of=in_plain_triton(backward_order.place_of)
+)
 start_of_walk = in_plain_triton(
     backward_order.start_of_walk, FREE_STEPS=backward_order.FREE_STEPS.value
 )
@@ -80,6 +83,23 @@ def one_query_tile(
 
 
 @triton.jit
+def as_held(pair):
+    """Two tiles of 64 rows [2, 64, width], one after the other in the order of the kernel's threads."""
+    WIDTH: tl.constexpr = pair.shape[2]
+    turned = pair.reshape([2, 4, 2, 8, WIDTH // 8, 4, 2]).permute(0, 4, 1, 3, 5, 2, 6)
+    return turned.reshape([2 * 64 * WIDTH])
+
+
+@triton.jit
+def put_part(place, grad_k, grad_v):
+    """Write the float32 sums of a part of the walk, dK and then dV, [128, width]."""
+    HELD: tl.constexpr = grad_k.shape[0] * grad_k.shape[1]
+    inside = tl.arange(0, HELD)
+    tl.store(place + inside, as_held(grad_k.reshape([2, 64, grad_k.shape[1]])))
+    tl.store(place + HELD + inside, as_held(grad_v.reshape([2, 64, grad_v.shape[1]])))
+
+
+@triton.jit
 def add_pieces(sums_ptr, turns_ptr, tile, grad_q, is_first, BLOCK_Q: tl.constexpr):
     """Add a share of a tile of dQ to its two pieces, each 64 x 64 numbers in the order of the kernel's threads.
 
@@ -89,9 +109,8 @@ def add_pieces(sums_ptr, turns_ptr, tile, grad_q, is_first, BLOCK_Q: tl.constexp
         pieces = grad_q.reshape([2, 64, 64])
     else:
         pieces = grad_q.reshape([64, 2, 64]).permute(1, 0, 2)
-    pieces = pieces.reshape([2, 4, 2, 8, 8, 4, 2]).permute(0, 4, 1, 3, 5, 2, 6)
     place = sums_ptr + tile * (2 * 4096) + tl.arange(0, 2 * 4096)
-    flat = pieces.reshape([2 * 4096])
+    flat = as_held(pieces)
     turns = turns_ptr + 2 * tile + tl.arange(0, 2)
     before = tl.load(turns)  # the kernel looks until its turn has come, which is seldom later
     if not is_first:
@@ -107,7 +126,11 @@ def draw(ticket_ptr):
     return tl.program_id(0)
 
 
-@triton.jit(do_not_specialize=["kv_rows", "heads", "kv_heads", "queries", "keys", "together"])
+@triton.jit(
+    do_not_specialize=[
+        "kv_rows", "heads", "kv_heads", "queries", "keys", "together", "slots", "whole", "parts"
+    ]
+)  # fmt: skip
 def pass_kernel(
     q_ptr,
     k_ptr,
@@ -119,6 +142,7 @@ def pass_kernel(
     turns_ptr,
     grad_k_ptr,
     grad_v_ptr,
+    parts_ptr,
     q_strides,
     k_strides,
     v_strides,
@@ -132,6 +156,8 @@ def pass_kernel(
     keys,
     together,
     slots,
+    whole,
+    parts,
     scale,
     scale_log2e,
     HEAD_DIM: tl.constexpr,
@@ -141,14 +167,16 @@ def pass_kernel(
     CAUSAL: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """One program: one tile of keys of one kv head, against all queries of the heads that share it."""
+    """One program: one tile of keys of one kv head, against the queries of the heads that share it, or a part."""
     key_tiles, query_tiles = tl.cdiv(keys, BLOCK_K), tl.cdiv(queries, BLOCK_Q)
-    kv_row, key_tile, first_tile, last_tile = key_tile_of(
-        draw(ticket_ptr), key_tiles, kv_rows, together, slots
+    kv_row, key_tile, part, count, first_tile, last_tile = key_tile_of(
+        draw(ticket_ptr), key_tiles, kv_rows, together, slots, whole, parts
     )
     group, first_key = heads // kv_heads, key_tile * BLOCK_K
     batch, kv_head = (kv_row // kv_heads).to(tl.int64), (kv_row % kv_heads).to(tl.int64)
-    walk = walk_of(key_tile, first_tile, last_tile, group, queries, keys, BLOCK_Q, BLOCK_K, CAUSAL)
+    walk = walk_of(
+        key_tile, part, count, first_tile, last_tile, group, queries, keys, BLOCK_Q, BLOCK_K, CAUSAL
+    )
     k_head = head_pointer(k_ptr, k_strides, batch, kv_head)
     v_head = head_pointer(v_ptr, v_strides, batch, kv_head)
     k = load_tile(k_head, first_key, keys, k_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, True, WIDE)
@@ -175,15 +203,18 @@ def pass_kernel(
             grads, k, v, q, grad_output, facts, first_key, query_start, queries, keys, scale_log2e, CAUSAL
         )  # fmt: skip
         add_pieces(sums_ptr, turns_ptr, row, grad_q, key_tile == 0, BLOCK_Q)
-    grad_k_head = head_pointer(grad_k_ptr, grad_k_strides, batch, kv_head)
-    grad_v_head = head_pointer(grad_v_ptr, grad_v_strides, batch, kv_head)
-    store_tile(
-        grad_k_head, grads[0] * scale, first_key, keys, grad_k_strides[2:],
-        HEAD_DIM, BLOCK_K, BLOCK_D, WIDE,
-    )  # fmt: skip
-    store_tile(
-        grad_v_head, grads[1], first_key, keys, grad_v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, WIDE
-    )
+    if count == 1:
+        store_tile(
+            head_pointer(grad_k_ptr, grad_k_strides, batch, kv_head),
+            grads[0] * scale, first_key, keys, grad_k_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, WIDE,
+        )  # fmt: skip
+        store_tile(
+            head_pointer(grad_v_ptr, grad_v_strides, batch, kv_head),
+            grads[1], first_key, keys, grad_v_strides[2:], HEAD_DIM, BLOCK_K, BLOCK_D, WIDE,
+        )  # fmt: skip
+    else:
+        mine = ((kv_row * key_tiles + key_tile - whole) * parts + part) * (2 * BLOCK_K * BLOCK_D)
+        put_part(parts_ptr + mine, grads[0] * scale, grads[1])
 
 
 def launch_twin_backward(
@@ -214,10 +245,15 @@ def launch_one_pass(
         saved.output, grad_output, saved.log_sum_exp, grad_log_sum_exp, block_q, block_d
     )
     sums = facts.new_empty(facts.shape[0] * PIECE)
-    tensors = [saved.q, saved.k, saved.v, grad_output, facts, sums, turns[-1:], turns, *grads[1:]]
     batch, kv_heads, keys, _ = saved.k.shape
-    pass_kernel[(triton.cdiv(keys, BLOCK_K) * batch * kv_heads,)](
+    tiles = ceil_div(keys, BLOCK_K) * batch * kv_heads
+    visits = ceil_div(saved.q.shape[2], block_q) * (saved.q.shape[1] // kv_heads)
+    whole, count = (tiles, 1) if saved.causal else cut_of(tiles, visits, slots)
+    parts = facts.new_empty((tiles - whole, count, 2, BLOCK_K, block_d))
+    tensors = [saved.q, saved.k, saved.v, grad_output, facts, sums, turns[-1:], turns, *grads[1:]]
+    pass_kernel[(whole + (tiles - whole) * count,)](
         *tensors,
+        parts,
         *(t.stride() for t in [*tensors[:4], *grads[1:]]),
         batch * kv_heads,
         saved.q.shape[1],
@@ -226,6 +262,8 @@ def launch_one_pass(
         keys,
         batch * kv_heads if saved.causal else 1,
         slots,
+        whole,
+        count,
         saved.scale,
         saved.scale * math.log2(math.e),
         HEAD_DIM=head_dim,
@@ -235,5 +273,7 @@ def launch_one_pass(
         CAUSAL=saved.causal,
         WIDE=offsets_are_wide(saved.q, saved.k, saved.v, grad_output),
     )
+    if whole < tiles:
+        launch_parts(parts, grads[1], grads[2], whole)
     launch_finish(sums, turns, grads[0], saved.scale, block_q, block_d)
     return grads

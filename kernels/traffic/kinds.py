@@ -55,10 +55,22 @@ def by_tile_and_first(arguments: Arguments, program: int) -> Hashable:
 
 
 def by_keys_of_fa3(arguments: Arguments, program: int) -> Hashable:
-    """A program has one tile of keys; the first of a head adds to dQ before all others. See `key_tile_of`."""
+    """A program has one tile of keys, or a part of its walk; the first tile of a head adds to dQ before all others.
+
+    See `key_tile_of`: behind the first `whole` programs those of the parts of a tile follow one another.
+    """
     tiles, heads = tiles_in(arguments["keys"], arguments["BLOCK_K"]), arguments["together"]
-    tile = program // heads if heads > 1 else program % tiles
-    return tile if arguments["CAUSAL"] else (tile == 0, tile == tiles - 1)
+    tile, part = program // heads if heads > 1 else program % tiles, -1
+    if program >= arguments["whole"]:
+        behind, part = divmod(program - arguments["whole"], arguments["parts"])
+        tile = (arguments["whole"] + behind) % tiles
+    return tile if arguments["CAUSAL"] else (part, tile == 0, tile == tiles - 1)
+
+
+def by_half_of_keys(arguments: Arguments, program: int) -> Hashable:
+    """A program has one half of a tile of keys, behind the first `whole` tiles."""
+    tile = (arguments["whole"] + program // 2) % arguments["key_tiles"]
+    return program % 2, tile == arguments["key_tiles"] - 1
 
 
 def by_piece_of_dq(arguments: Arguments, program: int) -> int:
@@ -90,6 +102,7 @@ KINDS: dict[tuple[str, str], KindOf] = {
     ("kernels.fa3.backward_edges", "prepare_kernel"): by_tile_and_first,
     ("kernels.fa3.backward_edges", "finish_kernel"): by_piece_of_dq,
     ("kernels.fa3.twin_backward", "pass_kernel"): by_keys_of_fa3,
+    ("kernels.fa3.backward_edges", "parts_kernel"): by_half_of_keys,
     ("kernels.naive.products", "pairs_kernel"): by_tile_of_matrix,
     ("kernels.naive.products", "sums_kernel"): by_tile("rows", "BLOCK_ROWS"),
     ("kernels.naive.forward", "softmax_kernel"): by_tile("rows", "BLOCK_Q"),

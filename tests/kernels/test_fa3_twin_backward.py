@@ -26,6 +26,8 @@ PROBLEMS = [
     Problem(1, 2, 70, 300, 128),
     Problem(1, 2, 300, 70, 40),
     Problem(1, 3, 65, 129, 8, kv_heads=1),
+    Problem(1, 1, 2100, 400, 72),  # three walks, and one cut into two
+    Problem(1, 2, 1100, 520, 128, kv_heads=1),  # two cut
 ]
 SLOTS = 3
 """Multiprocessors of the GPU that is played: walks of more than one wave."""

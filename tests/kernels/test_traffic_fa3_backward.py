@@ -35,7 +35,9 @@ SHAPES = (
     Problem(1, 8, 333, 400, 128, kv_heads=1),
     Problem(1, 2, 1, 257, 40),
     Problem(1, 2, 128, 384, 64),
-    Problem(1, 1, 3000, 300, 128),
+    Problem(1, 1, 3000, 300, 128),  # walks in two parts
+    Problem(1, 1, 4100, 390, 72),  # in four, the last tile of keys not full
+    Problem(2, 33, 2100, 300, 96),  # a wave walked whole, 66 walks cut
 )
 CAUSAL = (
     dataclasses.replace(PICTURE, causal=True),
@@ -66,6 +68,7 @@ def test_the_formula_equals_the_count(problem):
         Problem(1, 2, 129, 300, 64, "float16"),
         Problem(1, 2, 130, 257, 128, "float16", kv_heads=1),
         Problem(1, 1, 460, 290, 64, "float16", causal=True),
+        Problem(1, 8, 600, 260, 64, "float16", kv_heads=1),
     ],
     ids=str,
 )
@@ -109,6 +112,7 @@ def test_the_constants_are_the_kernels():
     assert loops.PIECE == backward_edges.PIECE
     assert backward_turns.PIECE_ROWS.value * backward_turns.PIECE_WIDTH.value == loops.PIECE
     assert backward.multiprocessors(torch.device("cpu")) == twin_backward.PROGRAMS
+    assert loops.PROGRAMS == twin_backward.PROGRAMS
     for problem in [*SHAPES, *CAUSAL, *BY_FA2]:
         sizes = Sizes.of(problem, "sm_90")
         assert loops.in_one_pass(sizes) == backward.in_one_pass(problem), problem
