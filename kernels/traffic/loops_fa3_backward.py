@@ -64,7 +64,7 @@ def workspace_bytes(sizes: Sizes) -> int:
 
 
 def backward(sizes: Sizes, otherwise: Backward) -> list[KernelTraffic]:
-    """Two facts of each query; the pass; dQ rounded. `otherwise`: fa2's backward pass."""
+    """Two facts of each query; the pass; dK and dV of walks that are cut; dQ. `otherwise`: fa2's backward pass."""
     if not in_one_pass(sizes):
         return otherwise(replace(sizes, gpu="sm_90"))
     summed = [sum_of_parts(sizes)] if keys_of_cut(sizes) else []

@@ -141,6 +141,16 @@ def test_a_picture_by_hand():
     )
 
 
+def test_a_walk_that_is_cut_by_hand():
+    """3 tiles of keys, whose walks along 47 tiles of 64 queries are cut in two: 6 programs in place of 3."""
+    one, keys, sums = 128 * 2, 300, 3 * 2 * 2 * 128 * 128 * 4
+    _, main, parts, _ = formula(Problem(1, 1, 3000, keys, 128), "fa3", "backward").detail
+    shares, others = 3 * 47 * 64 * 128 * 4, 3 * 47 * (2 * 64 * 4 + 2 * 4) + 6 * 4
+    assert main.bytes_read == (2 * 2 * keys * one + 3 * 2 * 3000 * one + shares * 2 // 3 + others)
+    assert main.bytes_written == sums + shares + 3 * 47 * 2 * 4 + 6 * 4
+    assert parts == KernelTraffic("parts_kernel", sums, 2 * keys * one)
+
+
 def test_what_l2_reads_to_add_up_does_not_come_to_a_multiprocessor():
     """Of a head 110 of 121 shares of dQ find another one there."""
     traffic = formula(PICTURE, "fa3", "backward")
