@@ -44,7 +44,12 @@ At 64 no overlap inside a warpgroup pays: three of them overlap each other. At 1
 which also works out weights while its own product runs. 256 was made to fit, and not timed.
 """
 
-MOST_REGISTERS = {3: 128, 2: 168}
+FEW_QUERIES = Form(1, 128, 64, 1, 240, 24, EARLY=False)
+"""At 64, where blocks of 64 queries find a multiprocessor each: none is split, and nothing is merged."""
+MOST_KEYS_OF_FEW = 1536
+"""With more keys, splitting them takes less time than it costs: an estimate."""
+
+MOST_REGISTERS = {3: 128, 2: 168, 1: 128}
 """Consumers -> registers of a thread before the producer gives up most of its own."""
 
 
@@ -106,12 +111,20 @@ def with_positive_scale(q: Tensor, scale: float) -> tuple[Tensor, float]:
     return -q, -scale * math.log2(math.e)
 
 
+def form_for(problem: Problem, width: int, multiprocessors: int) -> Form:
+    """The form of this width, or the one for few queries."""
+    blocks = problem.batch * problem.heads * -(-problem.queries // QUERY_ROWS)
+    if width != 64 or problem.causal or blocks > multiprocessors or problem.keys > MOST_KEYS_OF_FEW:
+        return FORMS[width]
+    return FEW_QUERIES
+
+
 @lru_cache(maxsize=1024)
 def form_and_plan(
     problem: Problem, width: int, multiprocessors: int, split: bool
 ) -> tuple[Form, Plan]:
     """What the kernel is compiled for, and what its programs take."""
-    form = FORMS[width]
+    form = form_for(problem, width, multiprocessors)
     order, plan = plan_for(problem, form.CONSUMERS, form.BLOCK_K, multiprocessors, split)
     if problem.causal and width == 64:
         # With two tiles of queries at once 4 % slower at (1, 16, 16384, 64), though not elsewhere.

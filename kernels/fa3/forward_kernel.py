@@ -194,7 +194,17 @@ def forward_kernel(
     sizes = (heads, group, queries, keys)
     results = (lse_ptr, part_ptr, part_lse_ptr)
     # step: Split the work between warps
-    if CONSUMERS == 3:
+    if CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (consumer, (
+                    descriptors, queries_room, rings, output_room, plan, sizes, results, scale_log2e, 0, FORM,
+                )),
+                (producer, (descriptors, queries_room, rings, plan, sizes, FORM)),
+            ],
+            [1], [FORM.FEW],
+        )  # fmt: skip
+    elif CONSUMERS == 3:
         gl.warp_specialize(
             [
                 (consumer, (

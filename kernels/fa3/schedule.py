@@ -58,7 +58,7 @@ def plan_for(
     if left > SPLIT_AT_MOST * programs:
         in_l2 = 4 * problem.keys * problem.head_dim * batch_heads <= L2_BYTES
         return (SHARES if in_l2 else WAVES).value, Plan(batch_heads, blocks, tiles, 0)
-    if not split or key_tiles < 2:
+    if not split or key_tiles < 2 or consumers == 1:
         left = 0
     share = max(-(-left * key_tiles // programs), -(-key_tiles // (MOST_PARTS - 1)))
     return WAVES.value, Plan(batch_heads, blocks, tiles - left, share if left else 0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.fa3 import short
-from kernels.fa3.forward import FORMS
+from kernels.fa3.forward import FORMS, form_for
 from kernels.fa3.merge import MERGED_ROWS, merge_kernel
 from kernels.fa3.schedule import MOST_PARTS, plan_for
 from kernels.fa3.twin import MOST_RISE
@@ -69,7 +69,7 @@ def launch_pieces(
     output, log_sum_exp = empty_results(q)
     sizes, known = of_tensors(q, k, v, output, problem)
     width = next(width for width in FORMS if problem.head_dim <= width)
-    form = FORMS[width]
+    form = form_for(problem, width, programs)
     order, plan = plan_for(problem, form.CONSUMERS, form.BLOCK_K, programs)
     rows = form.CONSUMERS * ROWS
     part, part_lse = log_sum_exp, log_sum_exp

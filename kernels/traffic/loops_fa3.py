@@ -23,6 +23,9 @@ ROWS = 64
 BLOCKS_AND_KEYS = {64: (3, 128), 128: (2, 128), 256: (2, 32)}
 """Padded head_dim -> blocks of queries of a tile, and keys of a tile."""
 
+MOST_KEYS_OF_FEW = 1536
+"""Up to here blocks that find a multiprocessor each are not split."""
+
 FEW_ROWS = 64
 """Queries of a program where all keys of few heads are taken in one piece."""
 
@@ -48,7 +51,11 @@ class Pieces:
     @classmethod
     def of(cls, sizes: Sizes) -> Pieces:
         width = next(width for width in BLOCKS_AND_KEYS if sizes.width <= width)
-        return cls(sizes, *BLOCKS_AND_KEYS[width], width)
+        blocks, block_k = BLOCKS_AND_KEYS[width]
+        few = sizes.heads * tiles_in(sizes.queries, ROWS) <= PROGRAMS
+        if width == 64 and few and not sizes.causal and sizes.keys <= MOST_KEYS_OF_FEW:
+            blocks = 1  # each on a multiprocessor of its own
+        return cls(sizes, blocks, block_k, width)
 
     @property
     def rows(self) -> int:
@@ -84,7 +91,7 @@ class Pieces:
     def split(self) -> int:
         """Tiles of queries that are split along the keys: those of the last wave, if they are few."""
         left = self.all_tiles % PROGRAMS
-        cut = 0 < left <= SPLIT_AT_MOST * PROGRAMS and self.key_tiles > 1
+        cut = 0 < left <= SPLIT_AT_MOST * PROGRAMS and self.key_tiles > 1 < self.consumers
         return left if cut and not self.sizes.causal else 0
 
     @property

@@ -76,7 +76,7 @@ HALF_SEEN = [
 
 
 @needs_triton
-@pytest.mark.parametrize("consumers", [2, 3])
+@pytest.mark.parametrize("consumers", [1, 2, 3])
 @pytest.mark.parametrize("problem", FULL + HALF_SEEN, ids=str)
 def test_every_tile_is_taken_once(problem, consumers):
     """Each block of 64 queries of each head meets each key tile that it sees, in one program."""
@@ -169,12 +169,12 @@ ALLOWED_SPILLS = {
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[Request, list[Compiled] | str]:
-    """What a launch on an H100 would run: full masks at three orders of pieces, and causal ones."""
+    """What a launch on an H100 would run: full masks at three orders of pieces, one picture, and causal masks."""
     problems = [
         Problem(1, 16, 4000, 4000, width, dtype, causal)
         for width, dtype in [(w, "bfloat16") for w in WIDTHS] + [(64, "float16"), (128, "float16")]
         for causal in (False, True)
-    ] + [Problem(16, 6, 1370, 1370, 64, "bfloat16")]
+    ] + [Problem(batch, 6, 1370, 1370, 64, "bfloat16") for batch in (1, 16)]
     requests = [Request("fa3", problem) for problem in problems]
     return dict(zip(requests, compile_for(requests), strict=True))
 
@@ -210,6 +210,17 @@ def require_hopper() -> None:
         pytest.skip(reason)
 
 
+@pytest.fixture
+def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A width of a head; with "shared", tiles are shared by three warpgroups where one would be taken."""
+    if isinstance(request.param, int):
+        return request.param
+    forward = pytest.importorskip("kernels.fa3.forward")
+    monkeypatch.setattr(forward, "MOST_KEYS_OF_FEW", 0)
+    monkeypatch.setattr(forward, "form_and_plan", forward.form_and_plan.__wrapped__)
+    return int(request.param.split()[0])
+
+
 def launch(q, k, v, causal=False, **settings):
     from kernels.fa3.forward import launch_forward
 
@@ -230,7 +241,9 @@ def check(problem: Problem, q, k, v) -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("poisoned_empty")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
-@pytest.mark.parametrize("width", [8, 64, 96, 128, 200, 256])
+@pytest.mark.parametrize(
+    "width", [8, "8 shared", 64, "64 shared", 96, 128, 200, 256], indirect=True
+)
 def test_every_length(width, dtype):
     require_hopper()
     for queries, keys, causal in [
@@ -250,7 +263,7 @@ def test_many_heads_and_one(batch, heads):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("width", [64, "64 shared", 128], indirect=True)
 def test_slices_of_one_projection_are_read_in_place(width):
     """Strides as a fused q, k, v has them, keys shared by all heads through stride 0, and a NaN next door."""
     require_hopper()
@@ -269,7 +282,7 @@ def test_slices_of_one_projection_are_read_in_place(width):
 @pytest.mark.gpu
 @pytest.mark.usefixtures("poisoned_empty")
 @pytest.mark.parametrize("most", [4, 12, 150])
-@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("width", [64, "64 shared", 128, 256], indirect=True)
 def test_maxima_that_rise_from_tile_to_tile(width, most):
     """The walk begins where scores are small; at 150 weights against the first maximum are beyond float32."""
     require_hopper()
@@ -282,7 +295,7 @@ def test_maxima_that_rise_from_tile_to_tile(width, most):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("width", [64, 128, 256])
+@pytest.mark.parametrize("width", [64, "64 shared", 128, 256], indirect=True)
 def test_a_row_whose_maximum_rises_changes_no_other(width):
     """A warp works tiles out again for all of its rows where one row needs it."""
     require_hopper()
@@ -330,7 +343,7 @@ def test_whole_numbers_averaged(width, dtype):
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize(
     ("batch", "heads", "tokens", "width"),
-    [(1, 6, 5477, 64), (16, 6, 1370, 64), (4, 16, 1024, 128), (30, 2, 799, 256)],
+    [(1, 6, 5477, 64), (1, 6, 1370, 64), (16, 6, 1370, 64), (4, 16, 1024, 128), (30, 2, 799, 256)],
 )
 def test_the_same_bits_in_250_runs(batch, heads, tokens, width, causal):
     require_hopper()

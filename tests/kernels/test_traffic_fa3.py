@@ -19,6 +19,7 @@ PICTURE = Problem(1, 6, 1370, 1370, 64)
 SHAPES = (
     # one wave that is split along the keys; many waves with a rest that is, and one that is not
     PICTURE,
+    Problem(1, 9, 1370, 1370, 64),
     Problem(1, 6, 5477, 5477, 64, "bfloat16"),
     Problem(2, 16, 1024, 2048, 64),
     # few short heads in equal shares of queries
@@ -72,7 +73,7 @@ def test_other_gpus_change_nothing():
 @INTERPRETED
 def test_the_constants_are_the_kernels():
     from kernels.fa3 import forward_again, schedule, twin, twin_launch
-    from kernels.fa3.forward import FORMS
+    from kernels.fa3.forward import FORMS, MOST_KEYS_OF_FEW
     from kernels.fa3.merge import MERGED_ROWS
     from kernels.traffic import loops_fa3
 
@@ -81,6 +82,7 @@ def test_the_constants_are_the_kernels():
     assert loops_fa3.SPLIT_AT_MOST == schedule.SPLIT_AT_MOST
     assert loops_fa3.L2_BYTES == schedule.L2_BYTES
     assert loops_fa3.MOST_PARTS == schedule.MOST_PARTS
+    assert loops_fa3.MOST_KEYS_OF_FEW == MOST_KEYS_OF_FEW
     assert loops_fa3.ROWS == schedule.ROWS.value == twin_launch.ROWS
     assert twin_launch.PROGRAMS == PROGRAMS
     assert forward_again.MOST == 2.0**twin.MOST_RISE
@@ -102,17 +104,30 @@ def test_the_plan_is_the_kernels(problem):
 
 
 def test_a_picture_by_hand():
-    """6 heads of 8 tiles of 192 queries are 48, less than a wave of 132: 11 tiles of keys are cut in shares of 4.
+    """6 heads of 22 blocks of 64 queries are 132: each has a multiprocessor, past which its head's keys go once."""
+    one = 64 * 2
+    assert formula(PICTURE, "fa3").detail == (
+        KernelTraffic(
+            "forward_kernel",
+            bytes_read=6 * (1370 + 22 * 2 * 1370) * one,
+            bytes_written=6 * 1370 * (one + 4),
+        ),
+    )
 
-    48 × 11 = 528 meetings, 4 for each multiprocessor. Shares end after 4, 8, 12 ... of them, tiles after 11, 22
-    ...: 132 + 48 − 12 parts, for after every 44th meeting both end at once.
+
+def test_split_tiles_by_hand():
+    """9 heads of 8 tiles of 192 queries are 72, less than a wave of 132: 11 tiles of keys are cut in shares of 6.
+
+    72 × 11 = 792 meetings, 6 for each multiprocessor. Shares end after 6, 12, 18 ... of them, tiles after 11, 22
+    ...: 132 + 72 − 12 parts, for after every 66th meeting both end at once.
     """
-    one, heads, parts = 64 * 2, 6, 168
-    found = formula(PICTURE, "fa3")
+    problem = Problem(1, 9, 1370, 1370, 64)
+    one, heads, parts = 64 * 2, 9, 192
+    found = formula(problem, "fa3")
     part = 64 * 4 + 4  # float32: an output and a log-sum-exp, which the merge reads twice
     forward, merge = found.detail
     assert (forward.kernel, merge.kernel) == ("forward_kernel", "merge_kernel")
-    pieces = list(Pieces.of(Sizes.of(PICTURE, "sm_90")).parts())
+    pieces = list(Pieces.of(Sizes.of(problem, "sm_90")).parts())
     assert len(pieces) == parts
     queries = sum(min(192, 1370 - tile % 8 * 192) for tile, _, _ in pieces)
     assert forward.bytes_read == queries * one + heads * 8 * 1370 * 2 * one
