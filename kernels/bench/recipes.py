@@ -153,6 +153,8 @@ ALL_RECIPES: tuple[Recipe, ...] = (
             square(64, 12, 197, 64),
             square(64, 12, 257, 64),
             square(1, 6, 577, 64),
+            square(1, 12, 577, 64),
+            square(1, 6, 1025, 64),
             square(1, 6, 1370, 64),
             square(16, 6, 1370, 64),
             square(1, 6, 5477, 64),
