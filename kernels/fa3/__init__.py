@@ -11,6 +11,8 @@ from kernels.problem import Problem
 
 WIDEST_TIMED = 128
 ROWS_OF_A_BLOCK, ROWS_OF_A_WIDE_BLOCK = 192, 128  # as in `forward.FORMS`
+ROWS_OF_A_WARPGROUP = 64
+FEWEST_KEYS_TIMED, MOST_KEYS_TIMED = 577, 1370  # of one picture
 MULTIPROCESSORS = 132  # of an H100 or H200
 
 
@@ -41,9 +43,8 @@ def supports(problem: Problem, device: torch.device) -> str | None:
 def worth(problem: Problem) -> bool:
     """Where fa3 was the faster one when it was timed beside fa2 on an H200 (`results/hopper.csv`).
 
-    With few keys it was everywhere. With more it needs a block of queries for each multiprocessor: with 174
-    blocks it was ahead, with 48, one picture of 518 px, fa2's smaller tiles took 0.56 of its time. Heads wider
-    than 128 were not timed.
+    With few keys it was everywhere. With more it needs a block of queries for each multiprocessor, or one
+    picture whose blocks of 64 queries find one each. Heads wider than 128 were not timed for these rows.
     """
     from kernels.fa3.short import takes
 
@@ -51,7 +52,14 @@ def worth(problem: Problem) -> bool:
         return False
     rows = ROWS_OF_A_BLOCK if problem.head_dim <= 64 else ROWS_OF_A_WIDE_BLOCK
     blocks = problem.batch * problem.heads * -(-problem.queries // rows)
-    return takes(problem) or blocks >= MULTIPROCESSORS
+    return takes(problem) or blocks >= MULTIPROCESSORS or is_one_picture(problem)
+
+
+def is_one_picture(problem: Problem) -> bool:
+    """Whether it takes the form for few queries, at a size at which that was timed."""
+    blocks = problem.batch * problem.heads * -(-problem.queries // ROWS_OF_A_WARPGROUP)
+    fits = problem.head_dim <= 64 and not problem.causal and blocks <= MULTIPROCESSORS
+    return fits and FEWEST_KEYS_TIMED <= problem.keys <= MOST_KEYS_TIMED
 
 
 IMPLEMENTATION = Implementation(
