@@ -40,7 +40,7 @@ class Forecast:
     kept: int  # q, k, v and log-sum-exp of all layers
     working: int  # activations of one block and the picture itself
     matrices: int  # every attention matrix: layers * heads * tokens^2 numbers
-    graph: int = 0  # what a graph keeps for itself besides: what it reads, and what is copied out of it
+    graph: int = 0  # what a graph keeps besides: what it reads, and what is copied out of it
 
     @property
     def ours(self) -> int:
