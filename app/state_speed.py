@@ -79,7 +79,7 @@ ON_CPU = Sweep()
 ON_GPU = Sweep(
     tokens=21905,
     dtype="bfloat16",
-    implementations=("naive", "fa2", "sdpa-flash", "sdpa-cudnn"),
+    implementations=("naive", "fa2", "fa3", "sdpa-flash", "sdpa-cudnn"),
     hbm=True,
 )
 

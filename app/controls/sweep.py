@@ -33,7 +33,11 @@ KEPT = "kept sweep"
 
 def usual() -> Sweep:
     """What is measured on this machine unless something else is chosen."""
-    return ON_GPU if on_gpu() else ON_CPU
+    if not on_gpu():
+        return ON_CPU
+    missing = not_here(ON_GPU)
+    runs = tuple(name for name in ON_GPU.implementations if name not in missing)
+    return replace(ON_GPU, implementations=runs)
 
 
 def on_gpu() -> bool:

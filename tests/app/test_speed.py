@@ -11,8 +11,9 @@ from streamlit.testing.v1 import AppTest
 from app.controls import sweep as choices
 from app.controls import sweep_recorded, sweep_run
 from app.jobs import Job
-from app.state_speed import IN_ADDRESS, ON_CPU
+from app.state_speed import IN_ADDRESS, ON_CPU, ON_GPU
 from app.text.speed import CHART, HOW, RECORDED, RUN, SWEEP
+from kernels import Problem
 from kernels.traffic.roofs import Roofs
 from tests.app.played_jobs import PlayedJobs
 from tests.app.played_sweep import measure, refuse
@@ -281,6 +282,23 @@ def test_on_a_gpu_its_counters_are_asked_for(
     for source in ("formula", "counted", "measured cold", "measured warm"):
         assert f"fa2 · {source}" in found
     assert "fa2 · measured cold" in names(charts(page)[CHART["roofline"]])
+
+
+@pytest.mark.parametrize("why_not_fa3", [None, "fa3 needs Hopper."])
+def test_a_gpu_begins_with_what_it_can_run(
+    why_not_fa3: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def here(problem: Problem) -> dict[str, str | None]:
+        asked.append(problem)
+        return dict.fromkeys(ON_GPU.implementations) | {"fa3": why_not_fa3}
+
+    monkeypatch.setattr(choices, "on_gpu", lambda: True)
+    monkeypatch.setattr(choices, "implementations", here)
+    assert ("fa3" in choices.usual().implementations) == (why_not_fa3 is None)
+    assert {"naive", "fa2"} < set(choices.usual().implementations)
+    assert {problem.dtype for problem in asked} == {"bfloat16"}  # fa3 has no float32
 
 
 def test_what_was_measured_here_before_is_shown_at_once(open_page: Open, line: PlayedJobs) -> None:
