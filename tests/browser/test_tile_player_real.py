@@ -24,6 +24,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.interpreter, pytest.mark.slow]
 
 CASE = Case(8, 18, block=32)  # 145 tokens: four full tiles of keys and one of 17
 ROW = 11
+SUMMED_TOGETHER = np.log(
+    8
+)  # of a tile's 32 weights fa3's thread adds up 8 before it looks at their size
 MISTAKES = [
     (implementation, mistake.name)
     for mistake in BROKEN.values()
@@ -148,7 +151,9 @@ def test_the_formulas_hold_with_the_numbers_that_stand_in_them(offline, implemen
             assert one["sum"] == pytest.approx(factor * one["oldSum"] + one["added"], rel=1e-3)
             largest = one["tileMax"] * (np.log(2) if name == "log-base" else 1)
             if name != "no-maximum":
-                assert one["maximum"] == pytest.approx(max(one["oldMax"], largest), rel=1e-3)
+                stays = largest < one["oldMax"] + broken.most_rise - SUMMED_TOGETHER
+                now = one["oldMax"] if stays else max(one["oldMax"], largest)
+                assert one["maximum"] == pytest.approx(now, rel=1e-3)
             if implementation == "fa1" and name not in (
                 "output-not-rescaled",
                 "divided-every-step",
@@ -201,7 +206,7 @@ def test_fa3_walks_from_the_last_keys_to_the_first(offline):
 
 
 def test_a_maximum_that_lags_behind_is_told(offline):
-    """In wide heads fa3 rescales seldom; the map rebuilds the output all the same."""
+    """fa3 rescales seldom; the map rebuilds the output all the same."""
     generator = torch.Generator().manual_seed(3)
     q, k, v = torch.randn(3, CASE.tokens, 80, generator=generator)
     right = walk(3 * q, k, v, "fa3", 1, 32, 32)
@@ -216,7 +221,7 @@ def test_a_maximum_that_lags_behind_is_told(offline):
         offline.page.locator(".tile-player").press("ArrowRight")
         offline.page.wait_for_timeout(60)
     assert any("so the maximum stays for now" in sentence for sentence in said), said
-    assert "if far above m_old" in offline.text()
+    assert "too large against m_old" in offline.text()
     assert not re.search(r"undefined|NaN|\{\w+\}", offline.text())
 
 
