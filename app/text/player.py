@@ -171,8 +171,8 @@ PLAYER = {
             "summed before counts {alpha} times as much."
         ),
         "lags": (
-            "{keys}: the largest score, {tileMax}, is above {oldMax}, but by no more than {most_rise}, so the maximum "
-            "stays for now, nothing old is rescaled, and the sum grows by {added}."
+            "{keys}: the largest score, {tileMax}, is above {oldMax}, but weights against that stay small, so the "
+            "maximum stays for now, nothing old is rescaled, and the sum grows by {added}."
         ),
         "stays": (
             "{keys}: no score is above {oldMax}, so the maximum stays, nothing old is rescaled, and the sum "

@@ -113,8 +113,8 @@ FORMULA = {
 """Implementation, or phase of naive -> id -> (step of the story, symbols, the same with numbers)."""
 
 FORMULA_LAZY = (
-    "m = largest S if weights come out too large against m_old, else m_old",
-    "largest {tileMax}, too large from about {oldMax} + {most_rise} on: {maximum}",
+    "m = largest S if a thread's Σ e^(S − m_old) reaches 2¹³, else m_old",
+    "Σ {share} against {limit}: m = {maximum}",
 )
 """The maximum of a kernel that rescales seldom: symbols, the same with numbers."""
 

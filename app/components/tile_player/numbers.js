@@ -8,7 +8,7 @@ export function figure(value, digits = 4) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   const sign = value < 0 ? "−" : "";
-  if (size >= 1e5 || size < 1e-3) {
+  if (Number(size.toPrecision(digits)) >= 10 ** digits || size < 1e-3) {
     const [mantissa, power] = size.toExponential(Math.max(0, digits - 2)).split("e");
     const raised = [...power.replace("+", "")].map((c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]);
     return `${sign}${mantissa}·10${raised.join("")}`;

@@ -43,7 +43,7 @@ export function asText(values, player, walk) {
   texts.keys = fill(step.keys === 1 ? words.one_key : words.keys, range);
   texts.row = player.rowText;
   texts.scale = figure(walk.scale);
-  texts.most_rise = figure(walk.most_rise, 2);
+  texts.limit = figure(Math.exp(walk.most_rise));
   return texts;
 }
 

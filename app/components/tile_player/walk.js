@@ -109,7 +109,18 @@ export function rowState(walk, index, row) {
     oldSum: before ? before.get("running_sum")[row] : 0,
     sum: step.get("running_sum")[row],
     added,
+    share: largestShare(walk, scores, oldMax),
   };
+}
+
+/** What one thread's weights add up to against the old maximum; four threads share a row, in pairs of keys. */
+function largestShare(walk, scores, oldMax) {
+  if (oldMax === -Infinity) return Infinity;
+  const shares = [0, 0, 0, 0];
+  scores.forEach((score, key) => {
+    shares[(key >> 1) % 4] += weightOf(walk, score, oldMax);
+  });
+  return Math.max(...shares);
 }
 
 /** FlashAttention-1 keeps it in one factor with both sums, so it is taken from the two maxima. */
