@@ -103,14 +103,21 @@ def test_the_plan_is_the_kernels(problem):
         assert plan.share == (pieces.share if pieces.split else 0)
 
 
-def test_a_picture_by_hand():
-    """6 heads of 22 blocks of 64 queries are 132: each has a multiprocessor, past which its head's keys go once."""
-    one = 64 * 2
-    assert formula(PICTURE, "fa3").detail == (
+@pytest.mark.parametrize(
+    ("problem", "tiles"),
+    [
+        (PICTURE, 22),  # 132 blocks of 64 queries: each has a multiprocessor
+        (Problem(1, 11, 12 * 192, 1000, 64), 12),  # 132 tiles of 192: one wave to the last
+    ],
+    ids=str,
+)
+def test_whole_waves_read_keys_once_for_each_tile_of_queries(problem, tiles):
+    heads, queries, keys, one = problem.heads, problem.queries, problem.keys, 64 * 2
+    assert formula(problem, "fa3").detail == (
         KernelTraffic(
             "forward_kernel",
-            bytes_read=6 * (1370 + 22 * 2 * 1370) * one,
-            bytes_written=6 * 1370 * (one + 4),
+            bytes_read=heads * (queries + tiles * 2 * keys) * one,
+            bytes_written=heads * queries * (one + 4),
         ),
     )
 
@@ -135,18 +142,6 @@ def test_split_tiles_by_hand():
     assert forward.bytes_written == blocks * 64 * part
     assert merge == KernelTraffic(
         "merge_kernel", parts * 192 * (part + 4), heads * 1370 * (one + 4)
-    )
-
-
-def test_whole_waves_read_keys_once_for_each_tile_of_queries():
-    problem = Problem(1, 11, 12 * 192, 1000, 64)  # 132 tiles, one wave to the last
-    one = 64 * 2
-    assert formula(problem, "fa3").detail == (
-        KernelTraffic(
-            "forward_kernel",
-            bytes_read=11 * (2304 + 12 * 2 * 1000) * one,
-            bytes_written=11 * 2304 * (one + 4),
-        ),
     )
 
 
