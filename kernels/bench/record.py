@@ -46,6 +46,11 @@ def machine(measured_commit: str | None = None) -> dict[str, str]:
     }
 
 
+def significant(value: float, digits: int = 5) -> float:
+    """Rounded to so many digits, however small: figures of one row agree with each other."""
+    return float(f"{value:.{digits}g}")
+
+
 def problem_columns(problem: Problem) -> Row:
     """The columns that say what was measured; `judge.problem_of` is the inverse."""
     return {

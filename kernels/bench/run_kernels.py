@@ -20,7 +20,7 @@ from kernels.bench.contestants import (
 )
 from kernels.bench.proof import Truth, WrongAnswer, check_part
 from kernels.bench.recipes import KernelRecipe
-from kernels.bench.record import BenchError, Row, problem_columns, say
+from kernels.bench.record import BenchError, Row, problem_columns, say, significant
 from kernels.bench.timing import GraphMemory, Sampler, Work, interleaved, sampler, watched
 from kernels.problem import Problem
 from kernels.registry import IMPLEMENTATIONS, SMALL, load
@@ -219,8 +219,10 @@ def row(
     samples = sorted(outcome.samples)
     median = statistics.median(samples) if samples else None
 
-    def rounded(value: float | None, digits: int = 3) -> object:
-        return "" if value is None else round(value, digits)
+    rate = tflops(problem, direction, median)
+
+    def rounded(value: float | None) -> object:
+        return "" if value is None else round(value, 3)
 
     found: Row = {
         "recipe": recipe.name,
@@ -232,7 +234,7 @@ def row(
         "time_high_us": rounded(samples[-1] if samples else None),
         "samples": len(samples),
         "timed_by": outcome.timed_by,
-        "tflops": rounded(tflops(problem, direction, median), 2),
+        "tflops": "" if rate is None else significant(rate),
         "peak_mb": rounded(None if outcome.peak is None else outcome.peak / 1e6),
         "failed": outcome.failed,
     }

@@ -16,7 +16,7 @@ from tests.vit import ranks_work
 from tests.vit.helpers import ROOT
 from tests.vit.ranks_work import PICTURES, photo, query_of, side_of
 from vit import MAPS
-from vit.bench.parallel import reason_against, sentence
+from vit.bench.parallel import Run, reason_against, sentence, times
 from vit.maps.row import on_grid, row_tokens
 from vit.parallel import trace_parallel
 from vit.trace import Trace
@@ -111,13 +111,27 @@ def test_the_benchmark_compares_one_with_all(answers):
     row, *others = (answer["bench"] for answer in answers)
     assert others == [None, None]
     assert (row["tokens"], row["layers"], row["ranks"]) == (124, 2, 3)
-    assert row["trace_ratio"] == pytest.approx(row["trace_one_s"] / row["trace_split_s"], rel=0.02)
+    for what in ("trace", "all"):
+        ratio = row[f"{what}_one_s"] / row[f"{what}_split_s"]
+        assert row[f"{what}_ratio"] == pytest.approx(ratio, rel=1e-3)
     assert row["all_one_s"] > row["trace_one_s"] > 0
     for kind in ("row", "column", "received"):
         assert float(row[f"{kind}_difference"]) <= 1e-4
     assert 0 < float(row["float64_error"]) <= 1e-5
     assert "124 tokens, 2 layers, torch-cpu-flash" in sentence(row)
     assert " GB " not in sentence(row), "a CPU counts no peak"
+
+
+@pytest.mark.parametrize("one_s", [1.8e-6, 1.8e-3, 31.23456])
+def test_ratios_agree_with_their_seconds_however_short(one_s):
+    def run(seconds: float) -> Run:
+        return Run(iter(()), lambda layer: [], torch.device("cpu"), seconds, seconds / 3)
+
+    row = times(run(one_s), run(7.21 * one_s))
+    for what in ("trace", "all"):
+        assert row[f"{what}_ratio"] == pytest.approx(1 / 7.21, rel=1e-3)
+        ratio = row[f"{what}_one_s"] / row[f"{what}_split_s"]
+        assert row[f"{what}_ratio"] == pytest.approx(ratio, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from kernels.bench.record import RESULTS, BenchError, Row, append, machine, say
+from kernels.bench.record import (
+    RESULTS,
+    BenchError,
+    Row,
+    append,
+    machine,
+    say,
+    significant,
+)
 from kernels.parallel import LostRank, gathered
 from vit import load_image, load_model
 from vit.bench.million import PICTURES, SAMPLES
@@ -160,7 +168,7 @@ def measure(
     if one is None:
         return None
     row = figures(model, grid, len(one.maps)) | times(one, split)
-    row |= {"pass_s": round(pass_s, 5), "float64_error": f"{error:.1e}"}
+    row |= {"pass_s": significant(pass_s), "float64_error": f"{error:.1e}"}
     apart = difference(one.maps, split.maps)
     return row | {f"{kind}_difference": f"{value:.1e}" for kind, value in apart.items()}
 
@@ -168,12 +176,12 @@ def measure(
 def times(one: Run, split: Run) -> Row:
     """Seconds, ratios and peaks of both."""
     return {
-        "trace_one_s": round(one.trace_s, 4),
-        "trace_split_s": round(split.trace_s, 4),
-        "trace_ratio": round(one.trace_s / split.trace_s, 3),
-        "all_one_s": round(one.total_s, 4),
-        "all_split_s": round(split.total_s, 4),
-        "all_ratio": round(one.total_s / split.total_s, 3),
+        "trace_one_s": significant(one.trace_s),
+        "trace_split_s": significant(split.trace_s),
+        "trace_ratio": significant(one.trace_s / split.trace_s, 4),
+        "all_one_s": significant(one.total_s),
+        "all_split_s": significant(split.total_s),
+        "all_ratio": significant(one.total_s / split.total_s, 4),
         "peak_one_gb": round(one.peak_bytes / 1e9, 2) or "",
         "peak_split_gb": round(split.peak_bytes / 1e9, 2) or "",
     }
