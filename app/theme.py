@@ -57,6 +57,10 @@ CSS = f"""
   [class*="st-key-tiles-size-"] button {{
     padding-inline: 0.2rem;
   }}
+  /* What a phone cannot show of a choice ends in dots; the open list shows all of it. */
+  [data-testid="stSelectbox"] input {{
+    text-overflow: ellipsis;
+  }}
   /* The upload field stands in a line with other choices, so it is as low as they are; what it
      takes is told in its help, not by a list of endings. */
   [class*="st-key-upload-"] section {{

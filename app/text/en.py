@@ -117,9 +117,9 @@ PICTURE = {
 }
 
 SIZE = {
-    "label": "Size",
-    "option": "{side} px · {tokens} tokens · {ours} (storing all: {all})",
-    "too_large": "{side} px · {tokens} tokens · too large here",
+    "label": "Size · memory vs every matrix stored",
+    "option": "{side} px · {tokens:,} tokens · {ours} vs {all}",
+    "too_large": "{side} px · {tokens:,} tokens · too large here",
     "help": (
         "The longer side that the picture is resized to. Memory by formula: weights, one block's "
         "activations, and q, k, v and log-sum-exp of all {layers} layers, on a GPU for smaller "
@@ -130,7 +130,7 @@ SIZE = {
     "not_kept": (
         "{side} px leaves {need} to keep and {limit} are set aside for that; choose a smaller size."
     ),
-    "seconds": "{option} · took {seconds} s",
+    "seconds": "{option} · {seconds} s",
 }
 
 MODEL = {

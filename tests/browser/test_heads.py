@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from app.memory import SIDES
 from app.samples import SAMPLES
 from app.text import en
 
@@ -22,6 +23,13 @@ CANVAS = "[data-drawn-seq]"
 PICTURE = f"{CANVAS} canvas[data-rows]"
 IDLE = '.stApp[data-test-script-state="notRunning"]'
 FIRST_TRACE_MS = 120_000
+TEXT_FITS = """(box, text) => {
+    const style = getComputedStyle(box);
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = style.font;
+    const room = box.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return pen.measureText(text).width <= room;
+}"""
 
 
 @pytest.fixture
@@ -252,6 +260,19 @@ def test_a_picture_of_ones_own_fits_into_the_row_of_pictures(visit, width: int) 
     thumbnails = page.locator("button[data-picture]")
     assert thumbnails.count() == 5
     assert len({thumbnails.nth(i).bounding_box()["y"] for i in range(5)}) == 1
+
+
+def test_a_phone_shows_the_memory_of_every_size_whole(visit) -> None:
+    """The box is an input, which cannot wrap; only a time, once measured, may end in dots."""
+    page = visit("side=224", width=390)
+    box = page.locator(".st-key-size input")
+    box.click()
+    options = page.get_by_role("option").all_inner_texts()
+    assert len(options) == len(SIDES)
+    for option in options:
+        shown = " · ".join(option.split(" · ")[:3])
+        assert box.evaluate(TEXT_FITS, shown), shown
+    assert not box.evaluate(TEXT_FITS, 2 * shown), "the measure can fail"
 
 
 def test_a_picture_of_ones_own_leaves_the_choices_in_one_row(visit) -> None:
