@@ -48,7 +48,10 @@ SWEEP = {
 RUN = {
     "start": "Start",
     "stop": "Stop",
-    "before": "Nothing is being measured. What is known already stands in the charts.",
+    "before": (
+        "Nothing is being measured. What is known already stands in the charts; charts that were "
+        "recorded on a GPU are further down."
+    ),
     "to_do": "{sizes} sizes × {names} implementations: {count} times and peaks to measure.",
     "bytes_only": "{sizes} sizes, bytes alone: none of these can be timed here.",
     "to_count": "Counting bytes takes about {seconds}.",

@@ -95,10 +95,8 @@ def test_a_sweep_is_run_stopped_half_way_and_another_one_started(visit) -> None:
     start(page)
     wait_for_points(page, 2)
     assert workers()
-    pressed = time.monotonic()
     stop(page)
     wait_for(page, "Stopped.", timeout=10_000)
-    assert time.monotonic() - pressed < 10
     assert not workers(), "the measuring process has gone"
     assert 2 <= count(page) < 10, "what was measured is kept, and it was half-way"
     choose(page, "tokens", "1,370 · 518 px")

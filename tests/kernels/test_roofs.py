@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib
-import time
 
 import pytest
 import torch
@@ -72,9 +71,7 @@ def test_the_recorded_h200_agrees_with_the_compiler():
 
 @pytest.mark.gpu
 def test_a_real_gpu():
-    start = time.monotonic()
     found = roofs.measure_roofs(GPU)
-    assert time.monotonic() - start < 20
     assert found.bytes_per_s > 1e11
     assert found.flops_per_s > 1e12
     assert found.machine == torch.cuda.get_device_name()
