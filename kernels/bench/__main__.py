@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
             add_viewer_options(one)
             one.set_defaults(do=do_viewer, recipe=recipe)
         elif isinstance(recipe, TrafficRecipe):
+            add_contestants(one)
             one.set_defaults(do=do_traffic, recipe=recipe)
         else:
             add_kernel_options(one)
@@ -71,7 +72,7 @@ def add_viewer_options(one: argparse.ArgumentParser) -> None:
 def add_kernel_options(one: argparse.ArgumentParser) -> None:
     one.add_argument("--peers", action="store_true", help="other people's kernels take part too")
     one.add_argument("--rounds", type=int, default=9, help="samples of each contestant")
-    one.add_argument("--contestants", nargs="+", metavar="NAME", help="these alone")
+    add_contestants(one)
     one.add_argument("--directions", nargs="+", choices=run_kernels.FLOPS, help="these instead")
     one.add_argument(
         "--only",
@@ -79,6 +80,10 @@ def add_kernel_options(one: argparse.ArgumentParser) -> None:
         metavar="B,H,N,D",
         help="this problem alone, the recipe's or another: batch, heads, tokens, head_dim",
     )
+
+
+def add_contestants(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--contestants", nargs="+", metavar="NAME", help="these alone")
 
 
 def add_recording_options(one: argparse.ArgumentParser) -> None:
@@ -117,7 +122,7 @@ def do_kernels(options: argparse.Namespace) -> None:
 
 
 def do_traffic(options: argparse.Namespace) -> None:
-    recipe: TrafficRecipe = options.recipe
+    recipe: TrafficRecipe = run_traffic.among(options.recipe, options.contestants)
     rows = recorded(run_traffic.run(recipe, machine(options.commit)), recipe.name, options)
     print(table(rows, TRAFFIC_SHOWN))
     for sentence in run_traffic.verdicts(recipe, rows):

@@ -225,8 +225,8 @@ ALL_RECIPES: tuple[Recipe, ...] = (
             square(1, 6, 5477, 64),
             square(1, 6, 21905, 64),
         ),
-        contestants=("eager", "naive", "fa1", "fa2", "sdpa-flash", "sdpa-cudnn"),
-        ours=("naive", "fa1", "fa2"),
+        contestants=("eager", "naive", "fa1", "fa2", "fa3", "sdpa-flash", "sdpa-cudnn"),
+        ours=("naive", "fa1", "fa2", "fa3"),
         hundredfold=(square(1, 6, 5477, 64),),
     ),
 )

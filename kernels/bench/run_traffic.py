@@ -11,7 +11,7 @@ import torch
 from kernels import traffic
 from kernels.bench.judge import problem_of
 from kernels.bench.recipes import TrafficRecipe
-from kernels.bench.record import Row, problem_columns, say
+from kernels.bench.record import BenchError, Row, problem_columns, say
 from kernels.problem import Problem
 from kernels.traffic.ledger import Direction, Traffic, TrafficError
 from kernels.traffic.measured import Measured, measured_all
@@ -44,6 +44,24 @@ def run(recipe: TrafficRecipe, here: Mapping[str, str]) -> Iterator[list[Row]]:
         else:
             rows.append(row(recipe, one, "counted", counted(one, recipe.gpu)))
         yield [known | here for known in rows]
+
+
+def among(recipe: TrafficRecipe, names: Sequence[str] | None) -> TrafficRecipe:
+    """The recipe with these contestants alone, in its own order; None changes nothing.
+
+    Raises:
+        BenchError: the recipe has no contestant of that name.
+    """
+    if names is None:
+        return recipe
+    unknown = [name for name in names if name not in recipe.contestants]
+    if unknown:
+        known = ", ".join(recipe.contestants)
+        raise BenchError(f"{unknown[0]} has no bytes in {recipe.name}; choose from {known}.")
+    contestants, ours = (
+        tuple(name for name in some if name in names) for some in (recipe.contestants, recipe.ours)
+    )
+    return replace(recipe, contestants=contestants, ours=ours)
 
 
 def formula(asked: Asked, gpu: str) -> Figure:

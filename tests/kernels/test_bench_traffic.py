@@ -8,6 +8,7 @@ import pytest
 
 from kernels import Problem
 from kernels.bench import run_traffic
+from kernels.bench.__main__ import main
 from kernels.bench.recipes import RECIPES, TrafficRecipe
 from kernels.bench.record import Row
 from kernels.traffic import Traffic, TrafficError, formula
@@ -99,4 +100,16 @@ def test_the_recipe_records_what_was_asked():
     assert isinstance(recipe, TrafficRecipe)
     sizes = {(p.batch, p.heads, p.queries, p.head_dim) for p in recipe.problems}
     assert {(1, 6, 5477, 64), (16, 6, 1370, 64), (1, 6, 21905, 64)} <= sizes
-    assert {"naive", "fa2"} <= set(recipe.contestants)
+    assert {"naive", "fa2", "fa3"} <= set(recipe.contestants)
+
+
+def test_the_contestants_that_are_named_alone():
+    fewer = run_traffic.among(RECIPE, ["fa2", "eager"])
+    assert (fewer.contestants, fewer.ours) == (("eager", "fa2"), ("fa2",))
+    assert run_traffic.among(RECIPE, None) == RECIPE
+
+
+def test_a_contestant_without_bytes_is_refused(capsys):
+    assert main(["traffic", "--contestants", "fa2", "fa9", "--dry"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("fa9 has no bytes in traffic; choose from eager, naive")
