@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,47 +15,13 @@ import numpy as np
 from triton.runtime import InterpreterError, interpreter
 
 from kernels.traffic import without_values
+from kernels.traffic.count import Count
 from kernels.traffic.kinds import run_each_kind
-from kernels.traffic.ledger import KernelTraffic, TrafficError
+from kernels.traffic.ledger import TrafficError
 from kernels.traffic.remembered import Remembered
 from kernels.triton_mode import INTERPRETER_LOCK, take_turns
 
 take_turns()  # before `counting` puts something in the same place, which it will take away again
-
-
-@dataclasses.dataclass
-class Count:
-    """What was counted so far, launch by launch: [kernel, bytes read, bytes written]."""
-
-    lines: list[list[Any]] = dataclasses.field(default_factory=list)
-    launched: dict[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    """The arguments of each kernel's newest launch; without values only."""
-    integer: int = 0  # without values: what each integer is that is loaded
-
-    @property
-    def launches(self) -> list[KernelTraffic]:
-        """The launches, in their order."""
-        return [KernelTraffic(*line) for line in self.lines]
-
-    def begin(self, kernel: str) -> None:
-        """From here on bytes belong to this launch."""
-        self.lines.append([kernel, 0, 0])
-
-    def add(self, read: int = 0, written: int = 0) -> None:
-        """To the newest launch."""
-        self.lines[-1][1] += read
-        self.lines[-1][2] += written
-
-    @property
-    def newest(self) -> tuple[int, int]:
-        """What the newest launch has read and written so far."""
-        return self.lines[-1][1], self.lines[-1][2]
-
-    def take(self) -> tuple[int, int]:
-        """The same, which is then forgotten."""
-        moved = self.newest
-        self.lines[-1][1:] = 0, 0
-        return moved
 
 
 @contextmanager

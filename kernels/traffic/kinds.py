@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from triton.runtime import interpreter
 
+from kernels.traffic.count import Count
 from kernels.traffic.ledger import TrafficError
-
-if TYPE_CHECKING:
-    from kernels.traffic.counting import Count
 
 Arguments = Mapping[str, Any]
 """Of a launch, by name: tensors, numbers, and numbers that the compiler knows."""

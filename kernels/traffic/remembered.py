@@ -8,15 +8,13 @@ queries in the same way, and Triton's interpreter takes milliseconds for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import triton.language as tl
 from triton.runtime import interpreter
 
+from kernels.traffic.count import Count
 from kernels.traffic.without_values import is_float
-
-if TYPE_CHECKING:
-    from kernels.traffic.counting import Count
 
 MOST_REMEMBERED = 20_000
 """Calls; a few kilobytes each."""
