@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 
 import pytest
@@ -233,7 +234,8 @@ def test_sizes_say_what_they_need(visit: Visit) -> None:
     options = visit().selectbox(key="size").options
     assert len(options) == len(SIDES)
     assert options[1].startswith("518 px · 926 tokens · ")
-    assert "took" in visit().selectbox(key="size").options[0]
+    measured = visit().selectbox(key="size").options[0]
+    assert re.fullmatch(re.escape(options[0]) + r" · \d+\.\d s", measured)
 
 
 def test_traces_are_kept_and_make_room(visit: Visit) -> None:
