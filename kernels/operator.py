@@ -107,36 +107,6 @@ def _(q, k, v, scale, causal, implementation, keep):
     return empty_token_major(q), log_sum_exp, empty_kept(chosen, q, k, keep)
 
 
-@torch.library.custom_op("flashlens::attention_backward", mutates_args=())
-def backward_operator(
-    grad_output: Tensor,
-    grad_log_sum_exp: Tensor | None,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    output: Tensor,
-    log_sum_exp: Tensor,
-    kept: Tensor,
-    scale: float,
-    causal: bool,
-    implementation: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """grad_q, grad_k, grad_v"""
-    return differentiate(
-        grad_output,
-        grad_log_sum_exp,
-        q,
-        k,
-        v,
-        output,
-        log_sum_exp,
-        kept,
-        scale,
-        causal,
-        implementation,
-    )
-
-
 def differentiate(
     grad_output: Tensor,
     grad_log_sum_exp: Tensor | None,
@@ -150,7 +120,7 @@ def differentiate(
     causal: bool,
     implementation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same without the operator."""
+    """grad_q, grad_k, grad_v"""
     problem = Problem.of(q, k, causal)
     chosen = pick(problem, q.device, implementation)
     reason = chosen.reason_against_backward(problem, q.device)
@@ -171,6 +141,11 @@ def differentiate(
         tensors += (grad_log_sum_exp,)
     grad_q, grad_k, grad_v = learnt(chosen, backward, tensors, implementation, scale, causal)
     return grad_q, grad_k, grad_v
+
+
+backward_operator = torch.library.custom_op(
+    "flashlens::attention_backward", differentiate, mutates_args=()
+)
 
 
 @backward_operator.register_fake

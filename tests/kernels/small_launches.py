@@ -26,6 +26,7 @@ from kernels import (
     attention_rows,
     fp8,
 )
+from kernels.fp8.quantized import HEAD_DIMS
 from kernels.fused import layer_norm, linear_add
 from kernels.hopper_reason import reason_against
 from kernels.registry import load
@@ -57,7 +58,9 @@ def passes(name: str) -> Launch:
     def launch(device: torch.device) -> str | None:
         chosen = load(name)
         reason = chosen.supports(SMALL[0], device)
-        for problem in () if reason else SMALL:
+        if reason is not None:
+            return reason
+        for problem in SMALL:
             if chosen.supports(problem, device):
                 continue
             backward = chosen.reason_against_backward(problem, device) is None
@@ -68,7 +71,7 @@ def passes(name: str) -> Launch:
                     attention(q, k, v, causal=problem.causal, implementation=name)
                 if backward:
                     (output.float().sum() + lse[lse.isfinite()].sum()).backward()
-        return reason
+        return None
 
     return launch
 
@@ -90,22 +93,27 @@ def rebuild(device: torch.device) -> str | None:
 def product_hopper(device: torch.device) -> str | None:
     """The product that large pictures get on Hopper, at small ones."""
     reason = reason_against(SMALL[0], device, "the product for Hopper")
-    for problem in () if reason else SMALL:
+    if reason is not None:
+        return reason
+    product = import_module("kernels.recompute.products_hopper").product
+    for problem in SMALL:
         if problem.head_dim <= 128 and not problem.causal:
             q, k, v = tensors(problem, device)
             lse = attention(q, k, v)[1]
-            product = import_module("kernels.recompute.products_hopper").product
             product(None, q, k, lse, problem.head_dim**-0.5)
             product(torch.rand_like(lse), q, k, lse, problem.head_dim**-0.5)
-    return reason
+    return None
 
 
 def eight_bits(device: torch.device) -> str | None:
     """Quantise, and attention of what was quantised."""
     reason = fp8.reason(device)
-    for problem in () if reason else SMALL:
-        fp8.attention_fp8(*tensors(problem, device), causal=problem.causal)
-    return reason
+    if reason is not None:
+        return reason
+    for problem in SMALL:
+        if problem.head_dim in HEAD_DIMS:
+            fp8.attention_fp8(*tensors(problem, device), causal=problem.causal)
+    return None
 
 
 def fused(device: torch.device) -> str | None:

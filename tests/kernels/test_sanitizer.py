@@ -69,6 +69,11 @@ def test_the_launches_run_where_there_is_no_gpu_too(family):
     assert launches[family](torch.device("cpu")) is None
 
 
+def test_both_passes_run_of_what_a_cpu_has():
+    passes = import_module("tests.kernels.small_launches").passes
+    assert passes("eager")(torch.device("cpu")) is None
+
+
 @pytest.mark.parametrize("family", ["fa3", "product_hopper", "fp8"])
 def test_a_family_says_why_it_does_not_run(family):
     launches = import_module("tests.kernels.small_launches").LAUNCHES
