@@ -52,18 +52,20 @@ def merge_kernel(
     total = tl.zeros([ROWS], tl.float32)
     sums = tl.zeros([ROWS, BLOCK_D], tl.float32)
     for i in tl.static_range(MOST_PARTS):
-        place = place_of_part(first + i, share, start, TILE_ROWS) + row
+        place = place_of_part(first + i, share, start, TILE_ROWS)
         there = first + i <= last
-        log2_sum = tl.load(part_lse_ptr + place, mask=there, other=float("-inf"))
-        part = tl.load(part_ptr + place[:, None] * BLOCK_D + column[None, :], mask=there, other=0.0)
+        log2_sum = tl.load(part_lse_ptr + place + row, mask=there, other=float("-inf"))
+        part = tl.multiple_of(part_ptr + place.to(tl.int64) * BLOCK_D, 16)
+        part = tl.load(part + row[:, None] * BLOCK_D + column[None, :], mask=there, other=0.0)
         weight = tl.math.exp2(log2_sum - most)
         sums += part * weight[:, None]
         total += weight
     tile = whole + split_tile
     batch_head = (tile // tiles).to(tl.int64)
     query = tile % tiles * TILE_ROWS + row
-    token = batch_head // heads * queries + query
-    output = output_ptr + (token * heads + batch_head % heads)[:, None] * HEAD_DIM + column[None, :]
+    first_token = batch_head // heads * queries * heads + batch_head % heads
+    output = tl.multiple_of(output_ptr + first_token * HEAD_DIM, 16)
+    output += query.to(tl.int64)[:, None] * heads * HEAD_DIM + column[None, :]
     mask = query < queries
     merged = (sums / total[:, None]).to(output_ptr.dtype.element_ty)
     tl.store(output, merged, mask=mask[:, None] & (column < HEAD_DIM)[None, :])
