@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vit.block import layer_trace
 from vit.trace import LayerTrace
+from vit.watched import Watched
 
 if TYPE_CHECKING:
     from vit.model import VisionTransformer
@@ -84,8 +85,10 @@ class Captured:
     hidden: Tensor  # [1, tokens, dim], and the rest what it writes
     qkv: Tensor  # [layers, 1, tokens, 3 * dim]
     log_sum_exp: Tensor  # [layers, 1, heads, tokens], float32
-    weights: tuple[Tensor, ...]  # held, so that a graph never reads memory that was given back
-    versions: tuple[tuple[int, int], ...]
+    positions: (
+        Tensor  # held, as the weights are, so that a graph never reads memory that was given back
+    )
+    weights: Watched
 
 
 class Graphs:
@@ -169,7 +172,7 @@ class Graphs:
                 run.graph.replay()
             found = results(run)
             self.copied = stream.record_event()
-            if versions_of(model) == run.versions:
+            if run.weights.unchanged():
                 return found
             self.forget(key)
 
@@ -181,7 +184,7 @@ class Graphs:
         sums_shape = (config.layers, 1, config.heads, model.tokens(grid))
         log_sum_exp = static.new_empty(sums_shape, dtype=torch.float32)
         positions = model.embedding.positions(grid.rows, grid.columns)
-        held, versions = (*(p.data for p in model.parameters()), positions), versions_of(model)
+        weights = Watched(model)
 
         def run() -> Tensor:
             hidden, sums = model.run_into(static, positions, implementation, qkv)
@@ -189,7 +192,7 @@ class Graphs:
             return hidden
 
         graph, hidden = record(run, model.device, self.streams)
-        return Captured(graph, static, hidden, qkv, log_sum_exp, held, versions)
+        return Captured(graph, static, hidden, qkv, log_sum_exp, positions, weights)
 
 
 def record(
@@ -210,11 +213,3 @@ def record(
         result = run()
     now.wait_stream(stream)
     return graph, result
-
-
-def versions_of(model: VisionTransformer) -> tuple[tuple[int, int], ...]:
-    """Where each weight lies and how often it was changed there; inference tensors do not count."""
-    return tuple(
-        (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
-        for weight in model.parameters()
-    )

@@ -61,7 +61,7 @@ def test_a_graph_holds_a_place_for_all_that_it_reads_and_leaves(
     pixels = torch.zeros(1, 3, *grid.input_size)
     run = model.graphs.capture(model, pixels, "eager")
     places = [run.pixels, run.hidden, run.qkv, run.log_sum_exp]
-    places += [] if native else [run.weights[-1]]
+    places += [] if native else [run.positions]
     need = forecast(config, grid, 4, replayed=True)
     assert need.graph == sum(place.nbytes for place in places)
     assert need.ours == forecast(config, grid, 4).ours + need.graph

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from kernels import implementations
 from tests.vit.conftest import SAMPLES, TINY
 from vit import Photo, graph, load_image, load_model
+from vit.block import Block
 from vit.config import ViTConfig
 from vit.graph import GRAPH_TOKENS, GRAPHED, Graphs, reason_against
 from vit.model import VisionTransformer
@@ -211,6 +213,47 @@ def test_changed_weights_are_seen(captures) -> None:
     model.bfloat16()
     assert not model.graphs.kept
     assert model.graphs.hidden(model, pixels, "eager").dtype == torch.bfloat16
+
+
+def replace_weight(block: Block) -> None:
+    block.norm2.weight = torch.nn.Parameter(block.norm2.weight * 1.5, requires_grad=False)
+
+
+def replace_module(block: Block) -> None:
+    block.norm2 = copy.deepcopy(block.norm2)
+    block.norm2.weight.mul_(1.5)
+
+
+def replace_data(block: Block) -> None:
+    block.norm2.weight.data = block.norm2.weight * 1.5
+
+
+def write_in_place(block: Block) -> None:
+    with torch.inference_mode():
+        block.norm2.weight.mul_(1.5)
+
+
+@pytest.mark.parametrize("change", [replace_weight, replace_module, replace_data, write_in_place])
+def test_every_way_of_changing_a_weight_is_seen(captures, change: Callable[[Block], None]) -> None:
+    model, pixels = tiny(), torch.randn(1, 3, 28, 28)
+    before = model.graphs.hidden(model, pixels, "auto")
+    assert torch.equal(model.graphs.hidden(model, pixels, "auto"), before)
+    assert len(captures) == 1
+    change(next(iter(model.stack)))
+    assert not torch.equal(model.graphs.hidden(model, pixels, "auto"), before)
+    assert len(captures) == 2
+
+
+def test_a_replay_walks_no_modules(captures, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Walking the modules of ViT-S takes Python about as long as a GPU takes for the picture."""
+    model, pixels = tiny(), torch.randn(1, 3, 28, 28)
+    before = model.graphs.hidden(model, pixels, "auto")
+
+    def walk(*_: object) -> None:
+        raise AssertionError("walked")
+
+    monkeypatch.setattr(torch.nn.Module, "named_modules", walk)
+    assert torch.equal(model.graphs.hidden(model, pixels, "auto"), before)
 
 
 @pytest.mark.parametrize("first_in_inference", [False, True])
