@@ -19,6 +19,9 @@ from kernels.traffic.ledger import Traffic
 NO_GAIN = 1.05
 """Below this factor one is not called better than the other."""
 
+FEW_BYTES = 10_000
+"""So few in DRAM may be anyone's, such as the kernel's own code: no ratio is made of them."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -218,6 +221,8 @@ def ratio(one: Bar, other: Bar, kind: str) -> str | None:
         return None
     if lower <= 0:
         return RATIO["moved_nothing"].format(other=other.label) if kind == "moved" else None
+    if kind == "moved" and lower < FEW_BYTES <= upper:
+        return RATIO["moved_hardly"].format(other=other.label, bytes=other.written)
     if upper / lower < NO_GAIN:
         return RATIO[f"{kind}_no"].format(one=one.label, other=other.label)
     return RATIO[kind].format(one=one.label, other=other.label, factor=factor(upper / lower))

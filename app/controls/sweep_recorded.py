@@ -13,7 +13,7 @@ from app.figures.curves import Series
 from app.figures.roofline import Roof
 from app.text.speed import CHART, RECORDED, SWEEP
 from kernels.bench.reading import Reading
-from kernels.bench.recorded import recorded_roofs
+from kernels.bench.recorded import recorded_roofs, versions_together
 
 NAME = "recorded"
 DIRECTION = "recorded-direction"
@@ -79,9 +79,10 @@ def largest(found: Iterable[Reading], direction: str) -> tuple[Reading, ...]:
 
 def about(found: Iterable[Reading]) -> str:
     """With which versions, at which commit, on which day."""
-    versions = dict.fromkeys(text for r in found for text in r.versions.split("; ") if text)
+    found = tuple(found)
+    versions = versions_together(reading.versions for reading in found)
     days = dict.fromkeys(text for r in found for text in r.when.split("; ") if text)
-    return RECORDED["about"].format(versions="; ".join(versions), when=", ".join(days))
+    return RECORDED["about"].format(versions=versions, when=", ".join(days))
 
 
 def recorded_roof(machine: str) -> Roof | None:

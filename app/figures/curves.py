@@ -157,7 +157,10 @@ def memory_chart(series: Series) -> go.Figure:
 
 
 def traffic_chart(series: Series, formulas: Formulas, hbm: bool) -> go.Figure:
-    """Bytes read and written: by formula, counted, and in HBM where `hbm` says that it is asked."""
+    """Bytes read and written: by formula, counted, and in HBM where `hbm` says that it is asked.
+
+    A line that waits for its points keeps its place in the legend; what was recorded has all it will ever have.
+    """
     lines = []
     for name in series.names():
         own = series.of(name)
@@ -170,7 +173,7 @@ def traffic_chart(series: Series, formulas: Formulas, hbm: bool) -> go.Figure:
         for cache, style in (("cold", "full"), ("warm", "dotted")):
             source = CHART[cache].format(source=series.source)
             points = present([bytes_point(series, r, f"hbm_{cache}", source) for r in own])
-            if points or hbm:
+            if points or (hbm and series.source != CHART["recorded"]):
                 lines.append(Line(name, source, points, style))
     return draw(
         Chart(

@@ -134,6 +134,7 @@ def add_roof(figure: go.Figure, roof: Roof, wide: Decades, span: Decades) -> Non
                 text=[text.format(rate=rate, source=roof.source)],
                 textposition=place,
                 textfont={"color": GREY, "size": 11},
+                cliponaxis=False,  # a roof may be the chart's upper edge
                 showlegend=False,
                 hoverinfo="skip",
             )

@@ -78,6 +78,7 @@ RATIO = {
     "time_no": "{other} is no faster than {one} here.",
     "memory_no": "{other} takes no less memory than {one} here.",
     "moved_nothing": "{other} moved nothing through HBM: all of it stayed in L2.",
+    "moved_hardly": "{other} moved next to nothing through HBM: all but {bytes} stayed in L2.",
 }
 
 HERE = {

@@ -141,13 +141,22 @@ def joined(old: Reading, new: Reading) -> Reading:
         **news,
         refused={**old.refused, **new.refused},
         when=both(old.when, new.when),
-        versions=both(old.versions, new.versions),
+        versions=versions_together((old.versions, new.versions)),
     )
 
 
 def both(old: str, new: str) -> str:
     """One text, or both of them where they differ."""
     return old if new in old.split("; ") else f"{old}; {new}"
+
+
+def versions_together(texts: Iterable[str]) -> str:
+    """ "torch 2.11, commit a" and "torch 2.11, commit b" as one text: "torch 2.11, commit a and b"."""
+    found: dict[str, dict[str, None]] = {}
+    for part in (part for text in texts for part in text.split(", ") if part):
+        name, _, values = part.partition(" ")
+        found.setdefault(name, {}).update(dict.fromkeys(values.split(" and ")))
+    return ", ".join(f"{name} {' and '.join(values)}" for name, values in found.items())
 
 
 def problem_of(line: Line) -> Problem:

@@ -144,13 +144,13 @@ def test_counted_goes_before_formula_and_measured_before_both() -> None:
 
 
 def test_only_figures_of_one_kind_are_compared() -> None:
-    found = [on_gpu("naive", hbm_cold=(165_000, 0)), on_gpu("fa2")]
+    found = [on_gpu("naive", hbm_cold=(16_500_000, 0)), on_gpu("fa2")]
     groups, _ = hbm_row(found)
     assert len(groups) == 2
     assert [group.notes for group in groups] == [(), ()]
     mixed = [on_gpu("naive", counted=(165_000, 0)), on_gpu("fa2")]
     assert [group.notes for group in hbm_row(mixed)[0]] == [()]
-    found[1] = on_gpu("fa2", hbm_cold=(900, 100))
+    found[1] = on_gpu("fa2", hbm_cold=(90_000, 10_000))
     assert hbm_row(found)[0][0].notes == ("naive moves 165 times the bytes of fa2.",)
 
 
@@ -167,6 +167,14 @@ def test_nothing_moved_gives_no_ratio() -> None:
     one, other = Bar("naive", 5.0, "5", MEASURED), Bar("fa2", 0.0, "0", MEASURED)
     assert ratio(one, other, "moved") == RATIO["moved_nothing"].format(other="fa2")
     assert ratio(one, other, "time") is None
+
+
+def test_next_to_nothing_moved_gives_no_ratio() -> None:
+    found = [on_gpu("naive", hbm_warm=(1_500_000, 0)), on_gpu("fa3", hbm_warm=(0, 256))]
+    said = "fa3 moved next to nothing through HBM: all but 256 bytes stayed in L2."
+    assert hbm_row(found)[0][0].notes == (said,)
+    both = [on_gpu("naive", hbm_cold=(9000, 0)), on_gpu("fa3", hbm_cold=(3000, 0))]
+    assert hbm_row(both)[0][0].notes == ("naive moves 3.0 times the bytes of fa3.",)
 
 
 def test_two_that_store_the_matrix_are_not_compared() -> None:

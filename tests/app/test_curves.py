@@ -177,6 +177,18 @@ def test_zero_bytes_have_no_place_on_a_logarithmic_axis() -> None:
     assert list(lines["fa2 · measured warm"]["y"]) == [None]
 
 
+@pytest.mark.parametrize(("source", "shown"), [("recorded", False), ("measured", True)])
+def test_a_line_without_points_is_named_only_while_it_waits(source: str, shown: bool) -> None:
+    found = series("fa2", "flex")
+    readings = [
+        replace(r, hbm_cold=(300, 40)) if r.implementation == "fa2" else r for r in found.readings
+    ]
+    found = replace(found, readings=tuple(readings), source=source)
+    lines = named(curves.traffic_chart(found, {}, hbm=True))
+    assert f"fa2 · {source} cold" in lines
+    assert (f"flex · {source} cold" in lines) == shown
+
+
 def test_what_was_recorded_says_so_and_where() -> None:
     figure = curves.time_chart(replace(series(), source="recorded"))
     assert all(name.endswith("· recorded") for name in named(figure))
@@ -228,7 +240,9 @@ def test_a_kernel_stands_where_its_bytes_and_its_time_put_it() -> None:
         flop = 4 * 6 * reading.problem.queries**2 * 64
         assert x == pytest.approx(flop / 1000)
         assert y == pytest.approx(flop / (reading.time_us * 1e-6))
-    text = str(figure.to_dict()["data"])
+    traces = figure.to_dict()["data"]
+    assert all(trace["cliponaxis"] is False for trace in traces if trace["mode"] == "text")
+    text = str(traces)
     assert "4 TB/s · measured" in text
     assert "800 TFLOP/s · measured" in text
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from kernels.bench.record import RESULTS
-from kernels.bench.recorded import ROOFS, TIMES, TRAFFIC, read, recorded, recorded_roofs
+from kernels.bench.recorded import (
+    ROOFS,
+    TIMES,
+    TRAFFIC,
+    read,
+    recorded,
+    recorded_roofs,
+    versions_together,
+)
 from kernels.problem import Problem
 from kernels.registry import IMPLEMENTATIONS
 
@@ -99,6 +107,14 @@ def test_a_failure_keeps_its_sentence(tmp_path: Path) -> None:
     assert reading.refused == {"time": "out of memory"}
 
 
+def test_versions_of_several_runs_are_one_text() -> None:
+    some = ["driver 5, torch 2.11, commit a", "driver 5, torch 2.13, commit b"]
+    together = versions_together(some)
+    assert together == "driver 5, torch 2.11 and 2.13, commit a and b"
+    assert versions_together([together, some[0], ""]) == together
+    assert versions_together([]) == ""
+
+
 def test_picture_sizes_come_before_older_files(tmp_path: Path) -> None:
     write(tmp_path, "speed_vs_tokens.csv", TIME_COLUMNS, time_line(tokens=1370))
     assert [r.problem.queries for r in recorded(tmp_path)] == [1370]
@@ -123,8 +139,7 @@ def test_traffic_joins_the_time_of_its_problem(tmp_path: Path) -> None:
     assert (small.counted, small.hbm_cold, small.hbm_warm) == ((900, 100), (1000, 200), (300, 0))
     assert small.l2 == (910, 910)
     assert small.when == "2026-11-29; 2026-11-30"
-    assert "commit abc1234" in small.versions
-    assert "commit def5678" in small.versions
+    assert small.versions == "driver 580.1, torch 2.11.0, triton 3.6.0, commit abc1234 and def5678"
     assert (large.hbm_cold, large.refused) == (None, {"hbm": "ncu was killed"})
 
 
