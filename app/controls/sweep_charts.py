@@ -12,6 +12,9 @@ from app.figures.curves import Formulas, Series
 from app.figures.roofline import Roof, roofline
 from app.text.speed import CHART, HOW, SWEEP, TABLE
 
+ROOM_PX = 80
+"""More than other charts for the roofline: on a phone the numbers under it are turned, and take so much."""
+
 
 def charts(series: Series, name: str, hbm: bool, formulas: Formulas) -> None:
     """Two by two; one under the other on a phone. `name` keeps the keys of two sweeps apart."""
@@ -43,7 +46,8 @@ def roof_chart(series: Series, name: str, roof: Roof | None, gpu: bool) -> None:
     left, right = st.columns([3, 1], vertical_alignment="center")
     with left:
         figure = roofline(series, costs.moved(series.source), roof)
-        show(figure, "roofline", name, series)
+        height = logs.height_for(figure) + ROOM_PX
+        show(figure.update_layout(height=height), "roofline", name, series)
     with right:
         st.caption(HOW["roofline_gpu"] if gpu else HOW["roofline_cpu"])
         st.caption(HOW["roofline"])

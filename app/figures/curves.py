@@ -170,15 +170,16 @@ def traffic_chart(series: Series, formulas: Formulas, hbm: bool) -> go.Figure:
             lines.append(Line(name, CHART["formula"], present(formula), "thin"))
             counted = [bytes_point(series, r, "counted", CHART["counted"]) for r in own]
             lines.append(Line(name, CHART["counted"], present(counted), "open"))
+        recorded = series.source == CHART["recorded"]
         for cache, style in (("cold", "full"), ("warm", "dotted")):
             source = CHART[cache].format(source=series.source)
             points = present([bytes_point(series, r, f"hbm_{cache}", source) for r in own])
-            if points or (hbm and series.source != CHART["recorded"]):
-                lines.append(Line(name, source, points, style))
+            if points or (hbm and not recorded):
+                lines.append(Line(name, source, points, style, not recorded or cache == "cold"))
     return draw(
         Chart(
             title=CHART["traffic"],
-            about=series.about(CHART["traffic_about_gpu" if hbm else "traffic_about"]),
+            about=series.about(traffic_about(series, hbm)),
             over=series.over,
             xs=series.xs,
             units=units.BYTES,
@@ -188,6 +189,15 @@ def traffic_chart(series: Series, formulas: Formulas, hbm: bool) -> go.Figure:
             powers=powers_of(series),
         )
     )
+
+
+def traffic_about(series: Series, hbm: bool) -> str:
+    """Which bytes these are."""
+    if not hbm:
+        return CHART["traffic_about"]
+    return CHART[
+        "traffic_about_recorded" if series.source == CHART["recorded"] else "traffic_about_gpu"
+    ]
 
 
 # --- their points -----------------------------------------------------------------------------------

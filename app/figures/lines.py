@@ -34,6 +34,7 @@ class Line:
     source: str
     points: tuple[Point, ...]
     style: str = "full"  # "full", "thin" without markers, "open" markers alone, or "dotted"
+    named: bool = True  # in the legend; a line that is not belongs to its implementation's that is
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def laws(
 
 def add_line(figure: go.Figure, line: Line) -> None:
     look = look_of(line.implementation)
-    name = CHART["line"].format(name=line.implementation, source=line.source)
+    name = legend_name(line.implementation, line.source)
     mode = {"thin": "lines", "open": "markers"}.get(line.style, "lines+markers")
     dash = "dot" if line.style == "dotted" else look.dash
     symbol = look.symbol + ("-open" if line.style in ("open", "dotted") else "")
@@ -131,13 +132,20 @@ def add_line(figure: go.Figure, line: Line) -> None:
             },
             mode=mode,
             name=name,
-            legendgroup=line.implementation if line.style == "full" else name,
+            legendgroup=line.implementation if line.style == "full" or not line.named else name,
+            showlegend=line.named,
             line={"color": look.colour, "width": 1 if line.style == "thin" else 2, "dash": dash},
             marker={"color": look.colour, "size": 9, "symbol": symbol},
             hovertext=[point.note for point in line.points],
             hoverinfo="text",
         )
     )
+
+
+def legend_name(implementation: str, source: str) -> str:
+    """Who, and how it was got; "recorded" stands under the title, for all lines at once."""
+    own = source.removeprefix(CHART["recorded"]).strip()
+    return CHART["line"].format(name=implementation, source=own) if own else implementation
 
 
 def add_marks(figure: go.Figure, marks: Sequence[Mark], span: Decades) -> None:

@@ -13,6 +13,7 @@ from app.figures.look import GREY
 from app.figures.units import Units, in_unit, three_digits
 
 HEIGHT_PX = 410
+LINE_PX = 28  # of a second line under the title, which stands in the middle of its margin
 LEGEND_ROW_PX = 22
 IN_A_ROW = 2  # names in a row of the legend; HEIGHT_PX has room for two rows
 MOST_TICKS = 7
@@ -70,8 +71,16 @@ def framed(title: str, about: str, x_title: str, xs: Sequence[float]) -> go.Figu
         uirevision="sweep",
         hovermode="closest",
         hoverlabel={"align": "left"},
-        margin={"l": 64, "r": 12, "t": 72, "b": 40},
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        margin={"l": 64, "r": 12, "t": 72 + LINE_PX * about.count("<br>"), "b": 40},
+        legend={
+            "orientation": "h",
+            "maxheight": 0.9,  # of the chart, whose height leaves the axes their room
+            "xref": "container",
+            "x": 0.02,
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+        },
     )
     figure.update_xaxes(
         title=x_title,

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from app.figures import logs, units
 from app.figures.curves import CHART, Series, flop_rate
+from app.figures.lines import legend_name
 from app.figures.logs import Decades
 from app.figures.look import GREY, look_of
 from kernels.bench.reading import Reading
@@ -70,8 +71,13 @@ def roofline(series: Series, moved: Moved, roof: Roof | None) -> go.Figure:
     logs.with_y(figure, span, units.RATE)
     if roof is not None:
         add_roof(figure, roof, wide, span)
+    formula = CHART["compulsory"]
+    counters = {name for name, source in found if source != formula}
     for (name, source), points in found.items():
-        add_dots(figure, name, source, points)
+        # Beside counters what a formula says is drawn open; in a record one name is enough for both.
+        beside = source == formula and bool(counters)
+        named = not (beside and name in counters and series.source == CHART["recorded"])
+        add_dots(figure, name, source, points, beside, named)
     return figure
 
 
@@ -141,7 +147,14 @@ def add_roof(figure: go.Figure, roof: Roof, wide: Decades, span: Decades) -> Non
         )
 
 
-def add_dots(figure: go.Figure, name: str, source: str, points: Sequence[Dot]) -> None:
+def add_dots(
+    figure: go.Figure,
+    name: str,
+    source: str,
+    points: Sequence[Dot],
+    hollow: bool = False,
+    named: bool = True,
+) -> None:
     look = look_of(name)
     figure.add_trace(
         go.Scatter(
@@ -151,12 +164,14 @@ def add_dots(figure: go.Figure, name: str, source: str, points: Sequence[Dot]) -
             line={"color": look.colour, "width": 1, "dash": look.dash},
             marker={
                 "color": look.colour,
-                "symbol": look.symbol,
+                "symbol": look.symbol + ("-open" if hollow else ""),
                 "opacity": 1,
                 # From small to large as what grows does.
                 "size": [8 + 6 * place / max(len(points) - 1, 1) for place in range(len(points))],
             },
-            name=CHART["line"].format(name=name, source=source),
+            name=legend_name(name, source),
+            legendgroup=name,
+            showlegend=named,
             hovertext=[dot.note for dot in points],
             hoverinfo="text",
         )

@@ -85,10 +85,11 @@ CHART = {
     "memory_about_process": "beyond the inputs, by a process of its own",
     "memory_about": "beyond the inputs",
     "traffic_about_gpu": "measured: read and written in HBM; else asked for",
+    "traffic_about_recorded": "HBM, read and written; caches cold, dotted: warm",
     "traffic_about": "read and written, as the kernel asks for it",
     "roofline_about": "near a roof the machine is well used",
     "line": "{name} · {source}",
-    "recorded_about": "{machine}: {about}",
+    "recorded_about": "recorded on one {machine}<br>{about}",
     "law_square": "grows with N²",
     "law_linear": "grows with N",
     "law_linear_other": "grows in step",
@@ -146,7 +147,10 @@ HOW = {
         "Bytes by formula, each tensor once (eager: with its N × N matrix); a CPU's own traffic is not "
         "measured."
     ),
-    "roofline_gpu": "Bytes by the GPU's counters, cold, where they were read; else by formula, each tensor once.",
+    "roofline_gpu": (
+        "Bytes by the GPU's counters, cold, where they were read; else by formula, each tensor once: "
+        "open markers."
+    ),
     "no_roofs_recorded": "That machine's roofs are not recorded.",
     "no_roofs_live": "The roofs come with the first sweep: a large copy and a large matrix product.",
 }
