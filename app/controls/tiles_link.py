@@ -11,13 +11,11 @@ from app.text.tiles import LINK
 
 def walk_link(state: State) -> None:
     """A link that keeps picture, layer, head and query; the page Tiles finds the tile of that query."""
-    target = tiles_page()
-    if target is not None:
-        with st.container(key="walk-link"):
-            st.page_link(
-                target,
-                label=LINK["label"],
-                icon=":material/arrow_forward:",
-                icon_position="right",
-                query_params=to_url(state),
-            )
+    with st.container(key="walk-link"):
+        st.page_link(
+            tiles_page(),
+            label=LINK["label"],
+            icon=":material/arrow_forward:",
+            icon_position="right",
+            query_params=to_url(state),
+        )
