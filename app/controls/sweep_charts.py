@@ -41,15 +41,15 @@ def missing(series: Series) -> list[str]:
     return list(dict.fromkeys(reasons.values()))
 
 
-def roof_chart(series: Series, name: str, roof: Roof | None, gpu: bool) -> None:
-    """The roofline, with what its bytes are beside it."""
+def roof_chart(series: Series, name: str, roof: Roof | None, how: str) -> None:
+    """The roofline, with what its bytes are beside it: the words `how` of HOW."""
     left, right = st.columns([3, 1], vertical_alignment="center")
     with left:
         figure = roofline(series, costs.moved(series.source), roof)
         height = logs.height_for(figure) + ROOM_PX
         show(figure.update_layout(height=height), "roofline", name, series)
     with right:
-        st.caption(HOW["roofline_gpu"] if gpu else HOW["roofline_cpu"])
+        st.caption(HOW[how])
         st.caption(HOW["roofline"])
         if roof is None:
             st.caption(HOW[f"no_roofs_{name}"])

@@ -61,7 +61,7 @@ def draw(readings: tuple[Reading, ...], machine: str) -> None:
     architecture = costs.ARCHITECTURES.get(machine, "any")
     hbm = any(reading.hbm_cold or reading.hbm_warm for reading in readings)
     charts(series, NAME, hbm, {})  # measured bytes alone: what is asked for stands in the table
-    roof_chart(series, NAME, recorded_roof(machine), gpu=True)
+    roof_chart(series, NAME, recorded_roof(machine), "roofline_gpu" if hbm else "roofline_formula")
     figures_table(series, NAME, architecture)
 
 

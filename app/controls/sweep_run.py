@@ -159,7 +159,7 @@ def draw(sweep: Sweep, was_live: bool) -> None:
     charts(series, LIVE, shown.hbm, costs.formulas(series.readings))
     st.caption(" ".join((HOW["laws"], HOW["crosses"], HOW["png"])))
     st.caption(HOW["gpu_bytes"] if gpu else HOW["cpu_bytes"])
-    roof_chart(series, LIVE, roof_of(now), gpu)
+    roof_chart(series, LIVE, roof_of(now), "roofline_gpu" if gpu else "roofline_cpu")
     figures_table(series, LIVE)
 
 

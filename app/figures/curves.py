@@ -185,6 +185,7 @@ def traffic_chart(series: Series, formulas: Formulas, hbm: bool) -> go.Figure:
             units=units.BYTES,
             empty=(5, 9),
             lines=tuple(lines),
+            nothing=CHART["not_recorded" if series.source == CHART["recorded"] else "empty"],
             marks=marks(series, lines, "hbm"),
             powers=powers_of(series),
         )

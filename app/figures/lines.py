@@ -59,6 +59,7 @@ class Chart:
     marks: tuple[Mark, ...] = ()
     powers: tuple[int, ...] = ()
     empty: Decades = (0, 3)  # of the y axis before there is anything
+    nothing: str = CHART["empty"]  # said then
 
 
 def draw(chart: Chart) -> go.Figure:
@@ -83,7 +84,7 @@ def draw(chart: Chart) -> go.Figure:
     for line in lines:
         add_line(figure, line)
     if not any(line.points for line in lines):
-        logs.say(figure, CHART["empty"])
+        logs.say(figure, chart.nothing)
     add_marks(figure, chart.marks, span)
     return figure
 

@@ -110,6 +110,7 @@ CHART = {
     "roofline_point": "{rate} at {intensity} FLOP a byte<br>bytes: {source}",
     "busy": "other work ran meanwhile",
     "empty": "not measured yet",
+    "not_recorded": "bytes were not recorded for this",
     "formula": "formula",
     "counted": "counted",
     "measured": "measured",
@@ -151,6 +152,7 @@ HOW = {
         "Bytes by the GPU's counters, cold, where they were read; else by formula, each tensor once: "
         "open markers."
     ),
+    "roofline_formula": "Bytes by formula, each tensor once (eager and naive: with their N × N matrices).",
     "no_roofs_recorded": "That machine's roofs are not recorded.",
     "no_roofs_live": "The roofs come with the first sweep: a large copy and a large matrix product.",
 }

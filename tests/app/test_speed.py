@@ -264,6 +264,18 @@ def test_the_record_stands_in_its_own_charts(open_page: Open) -> None:
         assert not any(CHART["recorded"] in name for name in names(figure))
 
 
+def test_a_pass_whose_bytes_were_not_recorded_says_so(open_page: Open) -> None:
+    page = open_page()
+    assert HOW["roofline_gpu"] in words(page)
+    page.segmented_control(key=sweep_recorded.DIRECTION).set_value("forward+backward").run()
+    figures = [json.loads(chart.proto.spec) for chart in page.get("plotly_chart")]
+    *_, traffic, roofline = figures
+    assert traffic["layout"]["annotations"][0]["text"] == CHART["not_recorded"]
+    assert names(roofline)
+    assert HOW["roofline_formula"] in words(page)
+    assert HOW["roofline_gpu"] not in words(page)
+
+
 def test_without_a_record_that_is_said(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_recorded, "readings", tuple)
     assert RECORDED["none"] in words(open_page())
