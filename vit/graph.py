@@ -85,9 +85,7 @@ class Captured:
     hidden: Tensor  # [1, tokens, dim], and the rest what it writes
     qkv: Tensor  # [layers, 1, tokens, 3 * dim]
     log_sum_exp: Tensor  # [layers, 1, heads, tokens], float32
-    positions: (
-        Tensor  # held, as the weights are, so that a graph never reads memory that was given back
-    )
+    positions: Tensor  # held, as the weights are: a graph must not read memory that was given back
     weights: Watched
 
 

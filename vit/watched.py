@@ -18,9 +18,7 @@ class Watched:
         self.tables = [table for one in modules for table in (one._modules, one._parameters)]
         self.entries = self.entries_now()
         self.weights = tuple(model.parameters())
-        self.memory = tuple(
-            weight.data for weight in self.weights
-        )  # also where `.data` is replaced
+        self.memory = tuple(weight.data for weight in self.weights)  # held if .data is replaced
         self.addresses = self.addresses_now()
         # An inference tensor does not count how often it was changed.
         self.counting = tuple(weight for weight in self.weights if not weight.is_inference())

@@ -39,6 +39,10 @@ class Series:
     def x(self, problem: Problem) -> int:
         return getattr(problem, FIELDS[self.over])
 
+    @property
+    def recorded(self) -> bool:
+        return self.source == CHART["recorded"]
+
     def names(self) -> list[str]:
         return in_order({reading.implementation for reading in self.readings})
 
@@ -55,7 +59,7 @@ class Series:
     def about(self, text: str) -> str:
         """What stands under a title: whatever was recorded names its machine, also in a saved picture."""
         machines = [reading.machine for reading in self.readings if reading.machine]
-        if self.source != CHART["recorded"] or not machines:
+        if not self.recorded or not machines:
             return text
         return CHART["recorded_about"].format(machine=machines[0], about=text)
 
@@ -170,12 +174,12 @@ def traffic_chart(series: Series, formulas: Formulas, hbm: bool) -> go.Figure:
             lines.append(Line(name, CHART["formula"], present(formula), "thin"))
             counted = [bytes_point(series, r, "counted", CHART["counted"]) for r in own]
             lines.append(Line(name, CHART["counted"], present(counted), "open"))
-        recorded = series.source == CHART["recorded"]
         for cache, style in (("cold", "full"), ("warm", "dotted")):
             source = CHART[cache].format(source=series.source)
             points = present([bytes_point(series, r, f"hbm_{cache}", source) for r in own])
-            if points or (hbm and not recorded):
-                lines.append(Line(name, source, points, style, not recorded or cache == "cold"))
+            if points or (hbm and not series.recorded):
+                named = cache == "cold" or not series.recorded
+                lines.append(Line(name, source, points, style, named))
     return draw(
         Chart(
             title=CHART["traffic"],
@@ -185,7 +189,7 @@ def traffic_chart(series: Series, formulas: Formulas, hbm: bool) -> go.Figure:
             units=units.BYTES,
             empty=(5, 9),
             lines=tuple(lines),
-            nothing=CHART["not_recorded" if series.source == CHART["recorded"] else "empty"],
+            nothing=CHART["not_recorded" if series.recorded else "empty"],
             marks=marks(series, lines, "hbm"),
             powers=powers_of(series),
         )
@@ -196,9 +200,7 @@ def traffic_about(series: Series, hbm: bool) -> str:
     """Which bytes these are."""
     if not hbm:
         return CHART["traffic_about"]
-    return CHART[
-        "traffic_about_recorded" if series.source == CHART["recorded"] else "traffic_about_gpu"
-    ]
+    return CHART["traffic_about_recorded" if series.recorded else "traffic_about_gpu"]
 
 
 # --- their points -----------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def roofline(series: Series, moved: Moved, roof: Roof | None) -> go.Figure:
     for (name, source), points in found.items():
         # Beside counters what a formula says is drawn open; in a record one name is enough for both.
         beside = source == formula and bool(counters)
-        named = not (beside and name in counters and series.source == CHART["recorded"])
+        named = not (beside and name in counters and series.recorded)
         add_dots(figure, name, source, points, beside, named)
     return figure
 

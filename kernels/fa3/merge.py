@@ -55,6 +55,7 @@ def merge_kernel(
         place = place_of_part(first + i, share, start, TILE_ROWS)
         there = first + i <= last
         log2_sum = tl.load(part_lse_ptr + place + row, mask=there, other=float("-inf"))
+        # A launch does not look at addresses; that these begin at 16 bytes lets the compiler move more at once.
         part = tl.multiple_of(part_ptr + place.to(tl.int64) * BLOCK_D, 16)
         part = tl.load(part + row[:, None] * BLOCK_D + column[None, :], mask=there, other=0.0)
         weight = tl.math.exp2(log2_sum - most)

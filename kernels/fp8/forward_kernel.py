@@ -140,6 +140,7 @@ def finish(
     query = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, O))
     batch, head = (batch_head // heads).to(gl.int64), (batch_head % heads).to(gl.int64)
     start = output_ptr + batch * strides[0] + head * strides[1]
+    # Rows of HEAD_DIM numbers begin at 16 bytes, which a launch does not look at: so two are written at once.
     rows = gl.multiple_of(query.to(gl.int64)[:, None] * strides[2], [8, 8])
     pointers = gl.multiple_of(start, 16) + rows + column[None, :]
     values = sums.to(output_ptr.dtype.element_ty)
